@@ -1,0 +1,46 @@
+"""Run every benchmark, print the table, write results.json."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import metrics
+from benchmarks.harness import machine, measure
+
+
+def main() -> None:
+    """Measure all cases."""
+    console = Console()
+    table = Table("work", "ours", "reference", "reference is", "ratio (quartiles)", "goal", "")
+    results = []
+    for case in metrics.cases():
+        result = measure(case)
+        results.append(result)
+        table.add_row(
+            result.name,
+            f"{result.ours * 1e3:.1f} ms",
+            f"{result.theirs * 1e3:.1f} ms",
+            result.reference,
+            f"{result.ratio:.2f} ({result.low:.2f}-{result.high:.2f})",
+            result.goal,
+            {True: "met", False: "MISSED", None: ""}[result.met],
+        )
+        console.print(f"measured: {result.name} against {result.reference}")
+    console.print(table)
+    peaks = metrics.memory()
+    for name, megabytes in peaks.items():
+        console.print(f"peak memory above the inputs, {name}: {megabytes:.0f} MB")
+    path = Path(__file__).with_name("results.json")
+    content = {
+        "machine": machine(),
+        "results": [asdict(result) for result in results],
+        "peak_megabytes": peaks,
+    }
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Interleaved timing: two noisy cores are fair only to what runs side by side."""
+
+import os
+import platform
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+Work = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison. `at_most` bounds ours / theirs, `at_least` bounds theirs / ours."""
+
+    name: str
+    reference: str
+    ours: Work
+    theirs: Work
+    at_most: float | None = None
+    at_least: float | None = None
+    rounds: int = 9
+
+
+@dataclass(frozen=True)
+class Result:
+    """Medians in seconds, and the median of the rounds' ratios with its quartiles."""
+
+    name: str
+    reference: str
+    ours: float
+    theirs: float
+    ratio: float
+    low: float
+    high: float
+    goal: str
+    met: bool | None
+
+
+def measure(case: Case) -> Result:
+    """Run both by turns; a ratio is of neighbours in time."""
+    case.ours(), case.theirs()
+    ours, theirs = [], []
+    for _ in range(case.rounds):
+        ours.append(_seconds(case.ours))
+        theirs.append(_seconds(case.theirs))
+    faster = case.at_least is not None
+    pairs = list(zip(ours, theirs, strict=True))
+    ratios = [t / o if faster else o / t for o, t in pairs]
+    ratio = median(ratios)
+    goal, met = "", None
+    if case.at_least is not None:
+        goal, met = f"≥ {case.at_least:g}× faster", ratio >= case.at_least
+    elif case.at_most is not None:
+        goal, met = f"≤ {case.at_most:g}×", ratio <= case.at_most
+    low, high = np.quantile(ratios, [0.25, 0.75])
+    return Result(
+        case.name,
+        case.reference,
+        median(ours),
+        median(theirs),
+        ratio,
+        float(low),
+        float(high),
+        goal,
+        met,
+    )
+
+
+def peak_megabytes(work: Work) -> float:
+    """The most that `work` holds at once beyond what was there before, as NumPy reports it."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    model = platform.processor()
+    try:
+        with open("/proc/cpuinfo") as lines:  # noqa: PTH123
+            model = next(line.split(":")[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        pass
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def _seconds(work: Work) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

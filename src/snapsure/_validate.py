@@ -1,0 +1,220 @@
+"""Every input check and its wording: nothing else in the package words a refusal of an array.
+
+Scores: κ higher is surer. Losses: lower is better, 0/1 errors being the usual case.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from snapsure.errors import InvalidInput
+
+Floats = NDArray[np.floating[Any]]
+Losses = NDArray[Any]  # bool for 0/1 errors, else float64
+
+# Above this, neighbouring integers share one float64.
+_EXACT_INTEGER = 2**53
+
+
+def kappa(value: ArrayLike, name: str = "kappa", *, ndim: Sequence[int] = (1,)) -> Floats:
+    """Give scores as finite, contiguous float32 or float64 that sort as the originals do.
+
+    float32 stays (it sorts in half the time), everything narrower becomes float32 or float64
+    exactly. Types wider than float64 keep their order: where a value would be rounded, all become
+    their dense ranks.
+    """
+    x = numbers(value, name)
+    if x.ndim not in ndim:
+        allowed = " or ".join({1: "1-D (n,)", 2: "2-D (snapshots, n)"}[d] for d in ndim)
+        raise InvalidInput(
+            f"`{name}` must be {allowed}, got shape {x.shape}: "
+            f"{'pass one row per call' if x.ndim == 2 else 'reshape it'}"
+        )
+    _not_empty(x, name)
+    _finite(x, name)
+    if x.dtype == np.float16:
+        x = x.astype(np.float32)
+    elif x.dtype not in (np.float32, np.float64):
+        x = _to_float64(x)
+    return np.ascontiguousarray(x)
+
+
+def losses(
+    value: ArrayLike, n: int | None = None, name: str = "losses", of: str = "kappa"
+) -> Losses:
+    """Give losses as bool where all are 0 or 1, else as finite float64 ≥ 0; `n` of them."""
+    x = _column(value, name)
+    if n is not None:
+        same_length(of, n, name, x.size)
+    if x.dtype == np.bool_:
+        return x
+    low, high = x.min(), x.max()
+    if low < 0:
+        at = int(np.flatnonzero(x < 0)[0])
+        raise InvalidInput(
+            f"`{name}` must be ≥ 0, got {x[at]} at row {at}: pass 0/1 errors or a loss"
+        )
+    if high <= 1 and (x.dtype.kind in "iu" or ((x == 0) | (x == 1)).all()):
+        return x.astype(np.bool_)
+    return x.astype(np.float64)
+
+
+def errors(value: ArrayLike, n: int, of: str = "kappa") -> NDArray[np.bool_]:
+    """Give 0/1 errors as bool, and refuse any other loss; `n` of them, as many as `of` has."""
+    name = "errors"
+    x = losses(value, n, name, of=of)
+    if x.dtype != np.bool_:
+        at = int(np.flatnonzero((x != 0) & (x != 1))[0])
+        raise InvalidInput(
+            f"`{name}` must be 0 (right) or 1 (wrong), got {x[at]} at row {at}: "
+            "threshold the loss first"
+        )
+    return x.astype(np.bool_, copy=False)
+
+
+def probabilities(value: ArrayLike, name: str = "p") -> NDArray[np.float64]:
+    """Give probabilities of being right as float64 in [0, 1]."""
+    x = kappa(value, name).astype(np.float64, copy=False)
+    outside = np.flatnonzero((x < 0) | (x > 1))
+    if outside.size:
+        at = int(outside[0])
+        raise InvalidInput(
+            f"`{name}` must lie in [0, 1], got {x[at]} at row {at}: "
+            "calibrate the score to a probability first"
+        )
+    return x
+
+
+def fraction(value: float, name: str, *, open_above: bool = False) -> float:
+    """Give a number in (0, 1], or in (0, 1)."""
+    x = number(value, name)
+    if not 0 < x <= 1 or (open_above and x == 1):
+        raise InvalidInput(
+            f"`{name}` must lie in (0, 1{')' if open_above else ']'}, got {value}: "
+            f"write {'95 % as 0.95' if open_above else '80 % as 0.8'}"
+        )
+    return x
+
+
+def at_least(value: float, least: float, name: str) -> float:
+    """Give a finite number not below `least`."""
+    x = number(value, name)
+    if x < least:
+        raise InvalidInput(f"`{name}` must be ≥ {least:g}, got {value}: raise it")
+    return x
+
+
+def count(value: int, name: str) -> int:
+    """Give a whole number ≥ 1."""
+    x = number(value, name)
+    if x < 1 or x != int(x):
+        raise InvalidInput(f"`{name}` must be a whole number ≥ 1, got {value}: raise or round it")
+    return int(x)
+
+
+def choice(value: str, allowed: Sequence[str], name: str) -> None:
+    """Refuse a word that is not among those allowed."""
+    if value not in allowed:
+        words = " or ".join(f'"{word}"' for word in allowed)
+        raise InvalidInput(f"`{name}` must be {words}, got {value!r}: choose one of them")
+
+
+def same_length(name_a: str, a: int, name_b: str, b: int) -> None:
+    """Refuse two columns that do not line up."""
+    if a != b:
+        raise InvalidInput(
+            f"`{name_b}` must have one value per point of `{name_a}`, "
+            f"got {b} for {a}: pass both from the same rows"
+        )
+
+
+def number(value: float, name: str) -> float:
+    """Give one finite real number."""
+    try:
+        x = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"`{name}` must be a number, got {value!r}: pass a float") from None
+    if not np.isfinite(x):
+        raise InvalidInput(f"`{name}` must be finite, got {value}: pass an ordinary number")
+    return x
+
+
+def numbers(value: ArrayLike, name: str) -> NDArray[Any]:
+    """Read lists, arrays and tensors as a NumPy array of numbers, torch never being imported."""
+    value = _from_torch(value)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InvalidInput(f"`{name}` must have no masked values, got a masked array: drop them")
+    try:
+        x = np.asarray(value)
+    except ValueError:
+        raise InvalidInput(
+            f"`{name}` must be a rectangular array, got rows of different lengths: "
+            "give every row the same length"
+        ) from None
+    if x.dtype.kind not in "biuf":
+        raise InvalidInput(
+            f"`{name}` must hold real numbers, got dtype {x.dtype}: convert it to float"
+        )
+    return x.astype(x.dtype.newbyteorder("="), copy=False)
+
+
+def _from_torch(value: Any) -> Any:
+    """Bring a tensor to the CPU, off the graph, in a type that NumPy has; leave all else."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach().cpu()
+    return value.float() if value.dtype == torch.bfloat16 else value.numpy()
+
+
+def _column(value: ArrayLike, name: str) -> NDArray[Any]:
+    x = numbers(value, name)
+    if x.ndim != 1:
+        raise InvalidInput(
+            f"`{name}` must be 1-D (n,), got shape {x.shape}: pass one loss per point"
+        )
+    _not_empty(x, name)
+    _finite(x, name)
+    return np.ascontiguousarray(x)
+
+
+def _not_empty(x: NDArray[Any], name: str) -> None:
+    if x.size == 0:
+        raise InvalidInput(
+            f"`{name}` must hold at least one value, got shape {x.shape}: pass a non-empty set"
+        )
+
+
+def _finite(x: NDArray[Any], name: str) -> None:
+    if x.dtype.kind != "f":
+        return
+    # NaN and infinity travel through a sum, which needs one pass and no temporary.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(x.sum()) or np.isfinite(x).all():
+            return
+    nans = np.isnan(x)
+    bad, kind = (nans, "NaN") if nans.any() else (np.isinf(x), "infinite")
+    first = np.unravel_index(int(np.argmax(bad)), x.shape)
+    place = " of ".join(
+        f"{word} {at}" for word, at in zip(("row", "snapshot"), first[::-1], strict=False)
+    )
+    raise InvalidInput(
+        f"`{name}` must be finite, got {int(bad.sum())} {kind} (first at {place}): "
+        "drop or impute those rows"
+    )
+
+
+def _to_float64(x: NDArray[Any]) -> NDArray[np.float64]:
+    """Convert exactly, or to dense ranks where float64 would merge different values."""
+    if x.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            exact = bool((x.astype(np.float64) == x).all())
+    else:
+        exact = -_EXACT_INTEGER <= int(x.min()) and int(x.max()) <= _EXACT_INTEGER
+    if exact:
+        return x.astype(np.float64)
+    ranks = np.unique(x, return_inverse=True)[1]
+    return ranks.reshape(x.shape).astype(np.float64)

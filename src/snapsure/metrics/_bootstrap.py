@@ -1,0 +1,231 @@
+"""Percentile bootstrap intervals for any metric (κ, losses) -> number.
+
+Points are resampled, so an interval speaks of the test set's luck, not of the training's. Rows are
+put in a fixed order first: row order and the number of cores never change an interval.
+
+The areas over 0/1 errors take a short cut: scores and errors become integers of two or four bytes
+once, and a batch of resamples is drawn, sorted and read off together.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from snapsure import _validate
+from snapsure.errors import InvalidInput
+from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
+from snapsure.metrics._error_areas import block_area, block_excess
+from snapsure.metrics._parallel import ahead
+from snapsure.metrics._rank import ErrorBlock, ErrorRanker, compact_keys, rows_at_once
+from snapsure.metrics._weights import HARMONIC, LINEAR
+
+Metric = Callable[[Any, Any], Any]
+Rows = NDArray[np.int64]
+Values = NDArray[np.float64]
+BlockArea = Callable[[ErrorBlock, int], Values]
+
+
+class Interval(NamedTuple):
+    """An estimate and the interval around it."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def bootstrap(
+    metric: Metric,
+    kappa: ArrayLike,
+    losses: ArrayLike,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Metric of (κ, losses) with its percentile bootstrap interval.
+
+    Parameters
+    ----------
+    metric : callable
+        Any of this package's metrics, or your own function of two arrays.
+    kappa, losses : (n,)
+        As the metric takes them.
+    resamples, level, seed
+        How many resamples, the interval's level in (0, 1), and the seed that fixes it.
+
+    Returns
+    -------
+    Interval
+        (estimate, low, high); the estimate is the metric of all points.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> kappa = rng.random(1000)
+    >>> errors = rng.random(1000) > kappa
+    >>> interval = bootstrap(aurc, kappa, errors)
+    >>> interval.low < interval.estimate < interval.high
+    True
+    """
+    return _interval(metric, [("kappa", kappa)], losses, resamples, level, seed)
+
+
+def bootstrap_difference(
+    metric: Metric,
+    kappa_a: ArrayLike,
+    kappa_b: ArrayLike,
+    losses: ArrayLike,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """metric(κ_a) − metric(κ_b) on the same points, with its paired bootstrap interval.
+
+    Both scores see the same resamples, so what they share cancels. Arguments as for `bootstrap`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> kappa = rng.random(1000)
+    >>> errors = rng.random(1000) > kappa
+    >>> bootstrap_difference(aurc, kappa, kappa, errors)
+    Interval(estimate=0.0, low=0.0, high=0.0)
+    """
+    scores = [("kappa_a", kappa_a), ("kappa_b", kappa_b)]
+    return _interval(metric, scores, losses, resamples, level, seed)
+
+
+def _interval(
+    metric: Metric,
+    named_scores: list[tuple[str, ArrayLike]],
+    losses: ArrayLike,
+    resamples: int,
+    level: float,
+    seed: int,
+) -> Interval:
+    scores = [_validate.kappa(value, name) for name, value in named_scores]
+    loss = _validate.losses(losses, scores[0].size)
+    if len(scores) == 2:
+        _validate.same_length("kappa_a", scores[0].size, "kappa_b", scores[1].size)
+    resamples = _validate.count(resamples, "resamples")
+    seed = int(_validate.at_least(seed, 0, "seed"))
+    tail = (1 - _validate.fraction(level, "level", open_above=True)) / 2
+
+    order = np.lexsort((loss, *scores))
+    scores, loss = [score[order] for score in scores], loss[order]
+    estimates = [_single(metric(score, loss)) for score in scores]
+    drawn = _resample([_resampler(metric, score, loss) for score in scores], resamples, seed)
+    difference = drawn[0] - drawn[1] if len(scores) == 2 else drawn[0]
+    low, high = np.quantile(difference, [tail, 1 - tail])
+    estimate = estimates[0] - estimates[1] if len(scores) == 2 else estimates[0]
+    return Interval(estimate, float(low), float(high))
+
+
+def _single(value: Any) -> float:
+    if np.ndim(value) != 0:
+        raise InvalidInput(
+            f"`metric` must give one number, got shape {np.shape(value)}: return a float"
+        )
+    return float(value)
+
+
+def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list[Values]:
+    """Values of each resampler, all of them on the same resamples."""
+    n = resamplers[0].losses.size
+    batch = rows_at_once(n)
+    sizes = [min(batch, resamples - done) for done in range(0, resamples, batch)]
+    seeds = np.random.SeedSequence(seed).spawn(len(sizes))
+
+    def draw(piece: tuple[int, np.random.SeedSequence]) -> list[NDArray[Any]]:
+        size, stream = piece
+        rng = np.random.Generator(np.random.SFC64(stream))
+        rows = rng.integers(0, n, size=(size, n))
+        return [resampler.prepare(rows) for resampler in resamplers]
+
+    batches = [
+        [resampler.values(prepared) for resampler, prepared in zip(resamplers, drawn, strict=True)]
+        for drawn in ahead(draw, zip(sizes, seeds, strict=True))
+    ]
+    return [np.concatenate(values) for values in zip(*batches, strict=True)]
+
+
+class _Resampler(ABC):
+    """From drawn rows (resamples, n) to the metric of each resample."""
+
+    def __init__(self, kappa: NDArray[Any], losses: NDArray[Any]) -> None:
+        self.kappa, self.losses = kappa, losses
+
+    @abstractmethod
+    def prepare(self, rows: Rows) -> NDArray[Any]:
+        """Do what can be done on another thread."""
+
+    @abstractmethod
+    def values(self, prepared: NDArray[Any]) -> Values:
+        """Do the rest."""
+
+
+class _AnyMetric(_Resampler):
+    """Calls the metric on each resample."""
+
+    def __init__(self, metric: Metric, kappa: NDArray[Any], losses: NDArray[Any]) -> None:
+        super().__init__(kappa, losses)
+        self._metric = metric
+
+    def prepare(self, rows: Rows) -> NDArray[Any]:
+        return rows
+
+    def values(self, prepared: NDArray[Any]) -> Values:
+        drawn = ((self.kappa[rows], self.losses[rows]) for rows in prepared)
+        return np.array([_single(self._metric(kappa, losses)) for kappa, losses in drawn])
+
+
+class _ErrorArea(_Resampler):
+    """Reads the area of all resamples off their sorted keys."""
+
+    def __init__(self, area: BlockArea, kappa: NDArray[Any], errors: NDArray[np.bool_]) -> None:
+        super().__init__(kappa, errors)
+        self._area = area
+        self._keys = compact_keys(kappa, errors)
+        self._ranker = ErrorRanker()
+
+    def prepare(self, rows: Rows) -> NDArray[Any]:
+        keys = self._keys[rows]
+        keys.sort(axis=1)
+        return keys
+
+    def values(self, prepared: NDArray[Any]) -> Values:
+        return self._area(self._ranker.read(prepared), self.losses.size)
+
+
+def _resampler(metric: Metric, kappa: NDArray[Any], losses: NDArray[Any]) -> _Resampler:
+    area = next((area for name, area in _AREAS if name is metric), None)
+    if area is None or losses.dtype != np.bool_:
+        return _AnyMetric(metric, kappa, losses)
+    return _ErrorArea(area, kappa, losses)
+
+
+def _excess(block: ErrorBlock, n: int) -> Values:
+    return block_excess([block], n, block.counts)
+
+
+def _normalised_excess(block: ErrorBlock, n: int) -> Values:
+    right = n - block.counts
+    harmonic = HARMONIC.span(0, n + 1)
+    best = block.counts - right * (harmonic[n] - harmonic[right])
+    gap = (block.counts - best) / n
+    excess = _excess(block, n)
+    ranked = (right > 0) & (right < n)
+    normalised: Values = np.divide(excess, gap, out=np.zeros_like(excess), where=ranked)
+    return normalised
+
+
+_AREAS: list[tuple[Metric, BlockArea]] = [
+    (aurc, lambda block, n: block_area([block], n, HARMONIC)),
+    (augrc, lambda block, n: block_area([block], n, LINEAR)),
+    (eaurc, _excess),
+    (naurc, _normalised_excess),
+]

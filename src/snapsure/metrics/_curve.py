@@ -1,0 +1,90 @@
+"""The risk-coverage curve and what is read off it. κ higher is surer, losses lower is better."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from snapsure import _validate
+from snapsure.metrics._rank import TieGroups, tie_groups
+
+
+class RCCurve(NamedTuple):
+    """A risk-coverage curve: one point per distinct κ, coverage rising."""
+
+    coverage: NDArray[np.float64]
+    risk: NDArray[np.float64]
+    theta: NDArray[np.float64]
+
+
+def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:
+    """Selective risk against coverage, for every threshold that κ offers.
+
+    Parameters
+    ----------
+    kappa : (n,)
+        Confidence, higher is surer.
+    losses : (n,)
+        0/1 errors, or any loss ≥ 0.
+
+    Returns
+    -------
+    RCCurve
+        `risk[i]` is the mean loss of the points with κ ≥ `theta[i]`, `coverage[i]` their share.
+
+    Examples
+    --------
+    >>> curve = rc_curve([0.9, 0.8, 0.8, 0.6], [0, 0, 1, 1])
+    >>> curve.coverage.tolist(), curve.theta.tolist()
+    ([0.25, 0.75, 1.0], [0.9, 0.8, 0.6])
+    >>> curve.risk.round(3).tolist()
+    [0.0, 0.333, 0.5]
+    """
+    theta, end, loss = _groups(kappa, losses)
+    scores = _validate.numbers(kappa, "kappa")
+    if scores.dtype.itemsize >= 8 and scores.dtype != np.float64:
+        # Such scores may have been ranked to keep their order; thresholds are in their own unit.
+        theta = np.unique(scores)[::-1].astype(np.float64)
+    return RCCurve(end / end[-1], loss / end, theta)
+
+
+def risk_at_coverage(kappa: ArrayLike, losses: ArrayLike, coverage: float) -> float:
+    """Mean loss of the ⌈coverage · n⌉ most confident points.
+
+    Points tied at the edge count by the mean over their orders.
+
+    Examples
+    --------
+    >>> risk_at_coverage([0.9, 0.8, 0.7, 0.6], [0, 1, 0, 1], 0.5)
+    0.5
+    """
+    _, end, loss = _groups(kappa, losses)
+    share = _validate.fraction(coverage, "coverage") * int(end[-1])
+    # 0.07 · 100 is a little over 7 in binary, and still means seven points.
+    accepted = max(1, math.ceil(share * (1 - 1e-12)))
+    i = int(np.searchsorted(end, accepted))
+    start, before = (int(end[i - 1]), float(loss[i - 1])) if i else (0, 0.0)
+    share_of_tie = (accepted - start) / (int(end[i]) - start)
+    return (before + share_of_tie * (float(loss[i]) - before)) / accepted
+
+
+def coverage_at_risk(kappa: ArrayLike, losses: ArrayLike, risk: float) -> float:
+    """Largest coverage of a threshold whose mean loss is at most `risk`; 0 if there is none.
+
+    Tied points are accepted together, as any threshold does. This is what happened on these points,
+    not a promise for others.
+
+    Examples
+    --------
+    >>> coverage_at_risk([0.9, 0.8, 0.7, 0.6], [0, 0, 1, 1], 0.4)
+    0.75
+    """
+    _, end, loss = _groups(kappa, losses)
+    fits = np.flatnonzero(loss / end <= _validate.at_least(risk, 0, "risk"))
+    return float(end[fits[-1]] / end[-1]) if fits.size else 0.0
+
+
+def _groups(kappa: ArrayLike, losses: ArrayLike) -> TieGroups:
+    scores = _validate.kappa(kappa)
+    return tie_groups(scores, _validate.losses(losses, scores.size))

@@ -1,0 +1,63 @@
+"""Areas from where the 0/1 errors stand, for rows of scores and for resamples alike."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snapsure.metrics._rank import ErrorBlock, ErrorRanker, Kappa
+from snapsure.metrics._weights import HARMONIC, Weights
+
+Values = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def error_area(kappa: Kappa, errors: NDArray[np.bool_], weights: Weights) -> Values:
+    """Area of each row of κ (rows, n)."""
+    batches = ErrorRanker().batches(kappa, errors)
+    return np.concatenate([block_area(blocks, errors.size, weights) for blocks in batches])
+
+
+def error_excess(kappa: Kappa, errors: NDArray[np.bool_]) -> Values:
+    """E-AURC of each row of κ (rows, n)."""
+    total = int(np.count_nonzero(errors))
+    batches = ErrorRanker().batches(kappa, errors)
+    return np.concatenate([block_excess(blocks, errors.size, total) for blocks in batches])
+
+
+def block_area(blocks: Iterable[ErrorBlock], n: int, weights: Weights) -> Values:
+    """Σ over the errors of each row of φ(n) − φ(place), over the scale."""
+    top = weights.span(n, n + 1)
+    total = sum(_row_sums(top - weights.at(b.places), b) + _untie(b, weights) for b in blocks)
+    return np.asarray(total) / weights.scale(n)
+
+
+def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: Ints | int) -> Values:
+    """How far each row's E errors stand above where κ* has them: the j-th at place n − E + j."""
+    total, best = np.zeros(1), np.asarray(n - errors)
+    for block in blocks:
+        best, ends = np.broadcast_arrays(best, best + block.counts)
+        spans = [HARMONIC.span(a, b) for a, b in zip(best.tolist(), ends.tolist(), strict=True)]
+        gain = np.concatenate(spans) - HARMONIC.at(block.places)
+        total = total + _row_sums(gain, block) + _untie(block, HARMONIC)
+        best = ends
+    return np.maximum(0.0, total / n)
+
+
+def _row_sums(values: Values, block: ErrorBlock) -> Values:
+    sums = np.zeros(block.counts.size)
+    some = block.counts > 0
+    if some.any():
+        first = np.cumsum(block.counts) - block.counts
+        sums[some] = np.add.reduceat(values, first[some])
+    return sums
+
+
+def _untie(block: ErrorBlock, weights: Weights) -> Values:
+    """What ties add: an error, sorted last among them, stands further up on average."""
+    if not block.row.size:
+        return np.zeros(block.counts.size)
+    gain = weights.rise(block.start, block.middle, block.end)
+    gain *= block.end - block.middle
+    added: Values = np.bincount(block.row, weights=gain, minlength=block.counts.size)
+    return added

@@ -1,0 +1,63 @@
+"""How good a probability of being right is. p: higher is surer. errors: 0 right, 1 wrong."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from snapsure import _validate
+
+
+def nll(p: ArrayLike, errors: ArrayLike) -> float:
+    """Mean negative log-likelihood of "was right".
+
+    Infinite where an outcome that happened was given probability 0.
+
+    Parameters
+    ----------
+    p : (n,)
+        Probability that the prediction is right.
+    errors : (n,)
+        1 where it was wrong.
+
+    Examples
+    --------
+    >>> round(nll([0.5, 0.5], [0, 1]), 4)
+    0.6931
+    """
+    probability, wrong = _pair(p, errors)
+    with np.errstate(divide="ignore"):
+        likelihood = np.where(wrong, np.log1p(-probability), np.log(probability))
+    return -float(likelihood.mean()) + 0.0
+
+
+def brier(p: ArrayLike, errors: ArrayLike) -> float:
+    """Mean squared distance of p from what happened. Arguments as for `nll`.
+
+    Examples
+    --------
+    >>> brier([1.0, 0.5], [0, 1])
+    0.125
+    """
+    probability, wrong = _pair(p, errors)
+    return float(np.mean((probability - ~wrong) ** 2))
+
+
+def ece(p: ArrayLike, errors: ArrayLike, bins: int = 15) -> float:
+    """Expected calibration error: mean gap of p and accuracy over equal-width bins (lower, upper].
+
+    Arguments as for `nll`; `bins` is their number.
+
+    Examples
+    --------
+    >>> ece([0.75, 0.75, 0.75, 0.75], [0, 0, 0, 1])
+    0.0
+    """
+    probability, wrong = _pair(p, errors)
+    bins = _validate.count(bins, "bins")
+    at = np.clip(np.ceil(probability * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = np.bincount(at, weights=probability - ~wrong, minlength=bins)
+    return float(np.abs(gaps).sum() / probability.size)
+
+
+def _pair(p: ArrayLike, errors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    probability = _validate.probabilities(p)
+    return probability, _validate.errors(errors, probability.size, of="p")

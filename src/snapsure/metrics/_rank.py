@@ -1,0 +1,195 @@
+"""The only place that sorts: points from surest to least sure, with their ties found.
+
+κ higher is surer, losses lower is better. Two ways in, by the kind of loss:
+
+- `ErrorRanker` for 0/1 errors. The bits of a float of one sign sort as an integer and leave one
+  bit free; the error rides in it, so a plain (vectorised) `np.sort` orders points and errors at
+  once, and among tied points puts the right ones first. AURC needs nothing but where the errors
+  then stand, and which ties hold both kinds. Blocks fit in the cache: at 10⁷ points n-sized
+  temporaries would cost more than the sort.
+- `tie_groups` for any loss, and for every curve: an argsort and one group per distinct κ.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snapsure.metrics._parallel import ahead
+
+Ints = NDArray[np.int64]
+Kappa = NDArray[np.floating[Any]]
+Keys = NDArray[np.unsignedinteger[Any]]
+
+_BLOCK = 1 << 15
+# Rows together of this size: large enough for threads, small enough for a core's cache.
+_ROWS = 1 << 17
+
+
+class ErrorBlock(NamedTuple):
+    """Errors of a stretch of the order, the right ones among tied points standing first.
+
+    Of a tie that is mixed (right and wrong points of one κ) the places are given besides.
+    """
+
+    counts: Ints  # (rows,) errors of each row
+    places: Ints  # (errors,) row after row: how many points stand before each error
+    row: Ints  # (mixed ties,) its row,
+    start: Ints  # its first place,
+    middle: Ints  # the first place of an error in it,
+    end: Ints  # one past its last place
+
+
+class TieGroups(NamedTuple):
+    """One entry per distinct κ, surest first."""
+
+    theta: NDArray[np.float64]
+    end: Ints  # points with κ ≥ theta
+    loss: NDArray[np.float64]  # their summed loss
+
+
+class ErrorRanker:
+    """Finds where errors stand. Its memory is reused: fresh pages cost more than the reading."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, NDArray[Any]] = {}
+
+    def batches(self, kappa: Kappa, errors: NDArray[np.bool_]) -> Iterator[Iterator[ErrorBlock]]:
+        """Where the errors of κ (rows, n) stand, batch of rows by batch.
+
+        Short rows come several to a batch, and as one block. A long row is a batch of its own, and
+        its blocks are stretches of it, from the surest point on.
+        """
+        at_once = rows_at_once(errors.size) if _one_signed(kappa) else 1
+        rows = [kappa[low : low + at_once] for low in range(0, len(kappa), at_once)]
+        read: list[Keys] = []  # what has been read is written again
+        keys = (_keys_by_sign(batch, errors, read) for batch in rows)
+        for parts in map(_sort, keys) if len(rows) == 1 else ahead(_sort, keys):
+            yield self._read_parts(parts)
+            read += parts
+
+    def _read_parts(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
+        offset = 0
+        for keys in parts:
+            for low, high in _stretches(keys):
+                yield self.read(keys[:, low:high], offset + low)
+            offset += keys.shape[1]
+
+    def read(self, keys: Keys, offset: int = 0) -> ErrorBlock:
+        """Read off sorted keys (rows, n), `offset` points standing before them."""
+        rows, n = keys.shape
+        flat = keys.ravel()
+        low_byte = self._memory("low byte", flat.size, np.dtype(np.uint8))
+        np.copyto(low_byte, flat, casting="unsafe")
+        low_byte &= 1
+        places = np.flatnonzero(low_byte.view(np.bool_))
+        counts = np.diff(np.searchsorted(places, n * np.arange(rows + 1)))
+        shift = offset - n * np.arange(rows)
+        places += np.repeat(shift, counts) if rows > 1 else offset
+        step = self._memory("step", flat.size - 1, flat.dtype)
+        np.bitwise_xor(flat[1:], flat[:-1], out=step)
+        step[n - 1 :: n] = 2  # no tie reaches into the next row
+        flag = self._memory("flag", step.size, np.dtype(np.bool_))
+        # The same κ: the last right point before the first error.
+        middle = np.flatnonzero(np.equal(step, 1, out=flag))
+        if not middle.size:
+            return ErrorBlock(counts, places, middle, middle, middle, middle)
+        middle += 1
+        turns = np.flatnonzero(np.greater(step, 1, out=flag)) + 1
+        edges = np.concatenate(([0], turns, [flat.size]))
+        group = np.searchsorted(edges, middle)
+        row = middle // n
+        tie = (edges[group - 1], middle, edges[group])
+        return ErrorBlock(counts, places, row, *(place + shift[row] for place in tie))
+
+    def _memory(self, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        held = self._held.get(name)
+        if held is None or held.size < size or held.dtype != dtype:
+            held = self._held[name] = np.empty(size, dtype)
+        return held[:size]
+
+
+def compact_keys(kappa: Kappa, errors: NDArray[np.bool_]) -> Keys:
+    """Keys of the least width that hold the order of κ (n,) and the errors."""
+    order, new = loss_order(kappa, errors)
+    keys: Keys = np.empty(kappa.size, dtype=np.min_scalar_type(2 * kappa.size))
+    keys[order] = 2 * np.cumsum(new)
+    return keys - 2 + errors
+
+
+def rows_at_once(n: int) -> int:
+    """How many rows of n points are best sorted together."""
+    return max(1, _ROWS // n)
+
+
+def _one_signed(kappa: Kappa) -> bool:
+    return bool(kappa.min() >= 0 or kappa.max() < 0)
+
+
+def loss_order(kappa: Kappa, losses: NDArray[np.generic]) -> tuple[Ints, NDArray[np.bool_]]:
+    """Order from the surest on, and where in it a new κ starts; tied points by their loss."""
+    order = np.argsort(-kappa)
+    new = np.empty(order.size, dtype=np.bool_)
+    new[0] = True
+    sorted_kappa = kappa[order]
+    np.not_equal(sorted_kappa[1:], sorted_kappa[:-1], out=new[1:])
+    if not new.all():
+        # The rounding of a sum depends on its order: fix it, so that row order never matters.
+        order = np.lexsort((losses, -kappa))
+    return order, new
+
+
+def tie_groups(kappa: Kappa, losses: NDArray[Any]) -> TieGroups:
+    """Thresholds, how many points each accepts, and the loss it lets through."""
+    order, new = loss_order(kappa, losses)
+    end = np.append(np.flatnonzero(new)[1:], order.size)
+    loss = np.cumsum(losses[order], dtype=np.int64 if losses.dtype == np.bool_ else np.float64)
+    return TieGroups(
+        kappa[order[end - 1]].astype(np.float64) + 0.0, end, loss[end - 1].astype(np.float64)
+    )
+
+
+def _keys_by_sign(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> list[Keys]:
+    """Keys of κ ≥ 0, then of κ < 0; a row of both signs must come alone."""
+    if _one_signed(kappa):
+        return [_keys(kappa, errors, spare)]
+    negative = kappa[0] < 0
+    return [_keys(kappa[:, part], errors[part], spare) for part in (~negative, negative)]
+
+
+def _sort(parts: list[Keys]) -> list[Keys]:
+    for keys in parts:
+        keys.sort(axis=1)
+    return parts
+
+
+def _keys(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> Keys:
+    """Keys whose rise is the fall of κ, all of one sign; the lowest bit is the error."""
+    bits = kappa.view(np.uint64 if kappa.dtype == np.float64 else np.uint32)
+    keys = spare.pop() if spare else np.empty_like(bits)
+    if keys.shape != bits.shape:
+        keys = np.empty_like(bits)
+    positive = kappa.flat[0] >= 0
+    for low in range(0, errors.size, _BLOCK):
+        part, read = keys[:, low : low + _BLOCK], bits[:, low : low + _BLOCK]
+        if positive:
+            read = np.invert(read, out=part)
+        # The shift drops the sign, which all share (and which −0.0 must lose).
+        np.left_shift(read, 1, out=part)
+        part |= errors[low : low + _BLOCK].astype(keys.dtype)
+    return keys
+
+
+def _stretches(keys: Keys) -> Iterator[tuple[int, int]]:
+    """Bounds of the blocks of sorted keys (rows, n): a block ends where a tie ends."""
+    rows, n = keys.shape
+    low = 0
+    while low < n:
+        high = low + _BLOCK
+        if rows > 1 or high >= n:
+            high = n
+        else:
+            high = int(np.searchsorted(keys[0], keys[0, high - 1] | 1, side="right"))
+        yield low, high
+        low = high

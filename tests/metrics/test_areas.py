@@ -1,0 +1,289 @@
+"""The areas against their definitions: brute force, hand-worked cases, published values."""
+
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from snapsure import augrc, aurc, aurc_optimal, eaurc, naurc
+from snapsure.errors import InvalidInput
+from tests.metrics import reference
+
+AREAS = [aurc, eaurc, augrc, naurc]
+EXACT = {"rel": 1e-13, "abs": 1e-15}
+
+
+def small_sets():
+    """Every tie pattern of up to six points, 0/1 errors and other losses, both signs of κ."""
+    rng = np.random.default_rng(7)
+    for size in range(1, 7):
+        for case in range(40):
+            kappa = rng.integers(-2, 3, size) / 2 if case % 3 else rng.normal(size=size)
+            losses = rng.integers(0, 2, size) if case % 2 else rng.random(size).round(1) * 3
+            yield kappa.tolist(), losses.tolist()
+
+
+SMALL = list(small_sets())
+
+
+@pytest.mark.parametrize(("kappa", "losses"), SMALL)
+def test_areas_equal_the_mean_over_all_orders_of_the_ties(kappa, losses):
+    expected = reference.over_all_orders(reference.aurc_of_order, kappa, losses)
+    best = reference.best_over_orders(losses)
+    random = sum(map(Fraction, losses)) / len(losses)
+    assert aurc(kappa, losses) == pytest.approx(float(expected), **EXACT)
+    assert aurc_optimal(losses) == pytest.approx(float(best), **EXACT)
+    assert eaurc(kappa, losses) == pytest.approx(float(expected - best), rel=1e-12, abs=1e-15)
+    generalised = reference.over_all_orders(reference.augrc_of_order, kappa, losses)
+    assert augrc(kappa, losses) == pytest.approx(float(generalised), **EXACT)
+    share = (expected - best) / (random - best) if random != best else 0
+    assert naurc(kappa, losses) == pytest.approx(float(share), rel=1e-10, abs=1e-13)
+
+
+@pytest.mark.parametrize(("kappa", "losses"), SMALL)
+def test_areas_accept_tied_points_together(kappa, losses):
+    n = len(kappa)
+    expected = reference.by_threshold(kappa, losses, lambda accepted: accepted)
+    best = reference.best_over_orders(losses)
+    assert aurc(kappa, losses, ties="threshold") == pytest.approx(float(expected), **EXACT)
+    assert eaurc(kappa, losses, ties="threshold") == pytest.approx(
+        float(expected - best), rel=1e-12, abs=1e-15
+    )
+    generalised = reference.by_threshold(kappa, losses, lambda accepted: n)
+    assert augrc(kappa, losses, ties="threshold") == pytest.approx(float(generalised), **EXACT)
+
+
+@pytest.mark.parametrize("levels", [2, 7, 50, 10**9])
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("low", [0.0, -0.5, -1.0])
+def test_aurc_equals_exact_sums_on_larger_sets(levels, binary, low):
+    rng = np.random.default_rng(levels)
+    kappa = np.round(rng.random(400) * levels) / levels + low
+    losses = (rng.random(400) < 0.3).astype(float) if binary else rng.exponential(size=400)
+    expected = float(reference.aurc_by_groups(kappa.tolist(), losses.tolist()))
+    best = float(reference.aurc_by_groups((-losses).tolist(), losses.tolist()))
+    assert aurc(kappa, losses) == pytest.approx(expected, rel=1e-13)
+    assert aurc_optimal(losses) == pytest.approx(best, rel=1e-13)
+    assert eaurc(kappa, losses) == pytest.approx(expected - best, rel=1e-11)
+
+
+# Five cases by hand. With H the harmonic numbers, an error with a points above it among n costs
+# (H_n − H_a) / n.
+HAND = [
+    # Four points, the surest wrong: risks 1, 1/2, 1/3, 1/4; their mean is 25/48.
+    ([4, 3, 2, 1], [1, 0, 0, 0], Fraction(25, 48)),
+    # The least sure wrong: risks 0, 0, 0, 1/4; mean 1/16, which is also the optimum.
+    ([4, 3, 2, 1], [0, 0, 0, 1], Fraction(1, 16)),
+    # Two tied in front, one of them wrong: the mean of risks (1, 1/2) and (0, 1/2), then 1/3, 1/4:
+    # (1/2 + 1/2 + 1/3 + 1/4) / 4 = 19/48.
+    ([2, 2, 1, 0], [1, 0, 0, 0], Fraction(19, 48)),
+    # All tied: every expected risk is the error rate.
+    ([5, 5, 5, 5], [1, 0, 0, 0], Fraction(1, 4)),
+    # Losses 3, 0, 1 in that order: risks 3, 3/2, 4/3; mean 35/18.
+    ([3, 2, 1], [3, 0, 1], Fraction(35, 18)),
+]
+
+
+@pytest.mark.parametrize(("kappa", "losses", "answer"), HAND)
+def test_aurc_by_hand(kappa, losses, answer):
+    assert aurc(kappa, losses) == pytest.approx(float(answer), rel=1e-15)
+
+
+def test_only_the_surest_of_four_wrong_is_0_520833():
+    assert f"{aurc([0.9, 0.8, 0.7, 0.6], [1, 0, 0, 0]):.6f}" == "0.520833"
+
+
+def test_the_papers_example_of_the_optimal_curve():
+    errors = np.arange(10_000) < 2934
+    assert f"{aurc_optimal(errors):.5f}" == "0.04802"
+    assert f"{aurc_optimal(errors, method='integral'):.5f}" == "0.04800"
+
+
+def test_the_integral_is_the_papers_formula_and_shifts_eaurc_by_its_error():
+    rng = np.random.default_rng(3)
+    kappa, errors = rng.random(500), rng.random(500) < 0.3
+    rate = errors.mean()
+    integral = rate + (1 - rate) * np.log(1 - rate)
+    assert aurc_optimal(errors, method="integral") == pytest.approx(integral, rel=1e-12)
+    assert eaurc(kappa, errors, optimal="integral") == pytest.approx(
+        aurc(kappa, errors) - integral, rel=1e-12
+    )
+
+
+def test_all_wrong_by_integral_is_one():
+    assert aurc_optimal([1, 1], method="integral") == 1.0
+
+
+def test_the_integral_refuses_losses_that_are_not_errors():
+    with pytest.raises(
+        InvalidInput,
+        match=r"^`losses` must be 0/1 errors for the integral, got other values: "
+        r'use the exact sum, method="exact" \(in `eaurc`: optimal="exact"\)$',
+    ):
+        aurc_optimal([0.5, 2.0], method="integral")
+
+
+def test_augrc_is_traubs_closed_form_and_half_a_step():
+    # Traub et al. give (1 − AUROC) acc (1 − acc) + (1 − acc)² / 2 for the area by trapezoids from
+    # coverage 0 on; our sum of right-hand heights adds half a step of the last height, r / (2n).
+    rng = np.random.default_rng(4)
+    kappa, errors = np.round(rng.random(300), 2), rng.random(300) < 0.3
+    above = kappa[~errors][:, None] - kappa[errors][None, :]
+    auroc = np.mean((above > 0) + 0.5 * (above == 0))
+    rate = errors.mean()
+    area = (1 - auroc) * rate * (1 - rate) + rate**2 / 2
+    assert augrc(kappa, errors) == pytest.approx(area + rate / (2 * errors.size), rel=1e-12)
+
+
+@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize("ties", ["expected", "threshold"])
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("shift", [0.0, -0.5])
+def test_rows_are_scored_as_if_alone(area, ties, binary, shift):
+    rng = np.random.default_rng(5)
+    kappa = np.round(rng.random((40, 3000)), 2) + shift
+    kappa[::2] = rng.random((20, 3000)) + shift
+    losses = rng.random(3000) < 0.3 if binary else rng.random(3000)
+    together = area(kappa, losses, ties=ties)
+    assert together.shape == (40,)
+    alone = [area(row, losses, ties=ties) for row in kappa]
+    np.testing.assert_allclose(together, alone, rtol=1e-13, atol=1e-16)
+
+
+def test_one_row_gives_an_array():
+    assert aurc(np.ones((1, 3)), [0, 1, 0]).shape == (1,)
+
+
+def test_long_rows_are_scored_as_if_alone():
+    rng = np.random.default_rng(6)
+    kappa, errors = rng.random((3, 300_000)), rng.random(300_000) < 0.1
+    kappa[1] = np.round(kappa[1], 4)
+    np.testing.assert_allclose(
+        eaurc(kappa, errors), [eaurc(row, errors) for row in kappa], rtol=1e-13
+    )
+
+
+@pytest.mark.parametrize("levels", [None, 1000])
+def test_beyond_the_table_of_harmonic_numbers(levels):
+    # 400,000 points reach past the table; the plain sum in float64 is good to about 1e-13 here.
+    rng = np.random.default_rng(8)
+    n = 400_000
+    kappa = rng.random(n)
+    errors = rng.random(n) < 0.2
+    if levels:
+        kappa = np.round(kappa * levels) / levels
+    order = np.lexsort((errors, -kappa))
+    values, first, size = np.unique(-kappa[order], return_index=True, return_counts=True)
+    mean = np.repeat(np.add.reduceat(errors[order].astype(float), first) / size, size)
+    plain = np.mean(np.cumsum(mean) / np.arange(1, n + 1))
+    assert aurc(kappa, errors) == pytest.approx(plain, rel=1e-11)
+    assert len(values) == len(first)
+
+
+@pytest.mark.parametrize("ties", ["expected", "threshold"])
+@pytest.mark.parametrize("area", AREAS)
+def test_all_right(area, ties):
+    assert area([0.1, 0.2, 0.2], [0, 0, 0], ties=ties) == 0.0
+
+
+@pytest.mark.parametrize("ties", ["expected", "threshold"])
+def test_all_wrong(ties):
+    kappa, errors = [0.1, 0.2, 0.2], [1, 1, 1]
+    assert aurc(kappa, errors, ties=ties) == pytest.approx(1.0, rel=1e-15)
+    assert aurc_optimal(errors) == 1.0
+    assert eaurc(kappa, errors, ties=ties) == 0.0
+    assert naurc(kappa, errors, ties=ties) == 0.0
+
+
+@pytest.mark.parametrize("ties", ["expected", "threshold"])
+def test_equal_losses_leave_nothing_to_rank(ties):
+    # 0.1 is not exact in binary: sums of it must not leave a trace.
+    kappa = np.repeat(np.arange(7), 3)
+    assert eaurc(kappa, np.full(21, 0.1)) == 0.0
+    assert naurc(kappa, np.full(21, 0.1), ties=ties) == 0.0
+
+
+@pytest.mark.parametrize("error", [0, 1])
+def test_one_point(error):
+    assert aurc([0.3], [error]) == error
+    assert augrc([0.3], [error]) == error
+    assert eaurc([0.3], [error]) == 0.0
+
+
+def test_a_perfect_ranking_has_no_excess_at_all():
+    rng = np.random.default_rng(9)
+    errors = rng.random(200_000) < 0.1
+    kappa = np.where(errors, 0.1, 0.9)
+    assert eaurc(kappa, errors) == 0.0  # tied as it may be
+    assert eaurc(kappa + rng.random(errors.size) / 10, errors) == 0.0
+    assert eaurc(kappa + rng.random(errors.size) / 10, errors, ties="threshold") == 0.0
+    losses = rng.choice([0.1, 0.3, 0.7], 1000)
+    assert eaurc(-losses, losses) == 0.0
+
+
+def test_minus_zero_is_zero():
+    assert aurc([0.0, -0.0], [1, 0]) == aurc([0.0, 0.0], [1, 0]) == aurc([-0.0, 0.0], [1, 0])
+    assert aurc([0.0, -0.0, -1.0], [1, 0, 0]) == aurc([0.0, 0.0, -1.0], [1, 0, 0])
+
+
+def test_neighbours_in_float64_are_not_ties():
+    # The error may not displace the last bit of κ.
+    sure = np.nextafter(0.5, 1)
+    assert aurc([sure, 0.5], [0, 1]) == 0.25
+    assert aurc([sure, 0.5], [1, 0]) == 0.75
+    assert aurc([-0.5, -sure], [1, 0]) == 0.75
+
+
+def test_subnormal_scores_keep_their_order():
+    tiny = np.nextafter(0.0, 1)
+    assert aurc([2 * tiny, tiny, 0.0, -tiny], [1, 0, 0, 0]) == pytest.approx(25 / 48, rel=1e-15)
+    assert aurc([2 * tiny, tiny, 0.0, -tiny], [0, 0, 0, 1]) == pytest.approx(1 / 16, rel=1e-15)
+
+
+def test_the_largest_finite_scores_are_finite():
+    top = np.finfo(np.float64).max
+    assert aurc([top, top / 2, -top], [1, 0, 0]) == pytest.approx(11 / 18, rel=1e-15)
+
+
+@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", "g", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">f8", "?"]
+)
+def test_every_type_of_number_gives_the_same(area, dtype):
+    kappa = [1, 0, 1, 1, 0] if dtype == "?" else [3, 1, 2, 2, 0]
+    errors = [0, 1, 1, 0, 1]
+    assert area(np.array(kappa, dtype=dtype), errors) == area(kappa, errors)
+    assert area(kappa, np.array(errors, dtype=dtype)) == area(kappa, errors)
+
+
+def test_integers_too_long_for_float64_keep_their_order():
+    big = 2**53
+    assert aurc(np.array([big + 1, big], dtype=np.int64), [0, 1]) == 0.25
+    assert aurc(np.array([big, big + 1], dtype=np.uint64), [0, 1]) == 0.75
+    rows = np.array([[big, big + 1], [big + 1, big]])
+    assert aurc(rows, [0, 1]).tolist() == [0.75, 0.25]
+
+
+def test_extended_precision_keeps_its_order():
+    one = np.longdouble(1)
+    kappa = np.array([one, one + np.finfo(np.longdouble).eps])
+    assert aurc(kappa, [1, 0]) == 0.25
+    assert aurc(kappa * np.longdouble("1e4000"), [1, 0]) == 0.25
+
+
+def test_ten_million_equal_scores():
+    errors = np.zeros(10**7, dtype=bool)
+    errors[:1234] = True
+    assert aurc(np.ones(10**7), errors) == pytest.approx(1234 / 10**7, rel=1e-12)
+
+
+def test_aurc_of_ten_million_points_takes_at_most_400_mb():
+    rng = np.random.default_rng(10)
+    kappa, errors = rng.random(10**7), rng.random(10**7) < 0.1
+    tracemalloc.start()
+    try:
+        aurc(kappa, errors)
+        assert tracemalloc.get_traced_memory()[1] < 400e6
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,173 @@
+"""Intervals: the short cut against the plain loop, and the coverage of a known truth."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from snapsure import (
+    augrc,
+    aurc,
+    bootstrap,
+    bootstrap_difference,
+    brier,
+    eaurc,
+    naurc,
+    nll,
+    risk_at_coverage,
+)
+from snapsure.errors import InvalidInput
+
+AREAS = [aurc, eaurc, augrc, naurc]
+
+
+def draw(seed, n=400, levels=None):
+    rng = np.random.default_rng(seed)
+    kappa = rng.random(n)
+    errors = rng.random(n) > kappa
+    if levels:
+        kappa = np.round(kappa * levels) / levels
+    return kappa, errors
+
+
+@pytest.mark.parametrize("area", AREAS)
+@pytest.mark.parametrize("levels", [None, 3, 50])
+def test_the_short_cut_equals_calling_the_metric_on_each_resample(area, levels):
+    kappa, errors = draw(1, levels=levels)
+    other = np.random.default_rng(2).random(errors.size) - 0.5
+    plain = lambda k, e: area(k, e)  # noqa: E731 - another function takes the plain way
+    np.testing.assert_allclose(
+        bootstrap(area, kappa, errors, resamples=60),
+        bootstrap(plain, kappa, errors, resamples=60),
+        rtol=1e-11,
+    )
+    np.testing.assert_allclose(
+        bootstrap_difference(area, kappa, other, errors, resamples=60),
+        bootstrap_difference(plain, kappa, other, errors, resamples=60),
+        rtol=1e-10,
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 40_000, 70_000])
+def test_the_short_cut_at_every_width_of_its_keys(n):
+    kappa, errors = draw(3, n=n)
+    plain = lambda k, e: eaurc(k, e)  # noqa: E731
+    np.testing.assert_allclose(
+        bootstrap(eaurc, kappa, errors, resamples=8),
+        bootstrap(plain, kappa, errors, resamples=8),
+        rtol=1e-9,
+        atol=1e-15,
+    )
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_resamples_without_an_error_count_as_zero(area):
+    assert bootstrap(area, [0.3, 0.2], [0, 0], resamples=10) == (0.0, 0.0, 0.0)
+    one_error = np.arange(30) == 0
+    assert np.isfinite(bootstrap(area, np.arange(30), one_error, resamples=50)).all()
+
+
+def test_the_estimate_is_the_metric():
+    kappa, errors = draw(4)
+    assert bootstrap(aurc, kappa, errors).estimate == aurc(kappa, errors)
+    difference = bootstrap_difference(aurc, kappa, -kappa, errors)
+    assert difference.estimate == aurc(kappa, errors) - aurc(-kappa, errors)
+
+
+def test_row_order_changes_nothing():
+    kappa, errors = draw(5, levels=20)
+    other = np.random.default_rng(6).random(errors.size)
+    order = np.random.default_rng(7).permutation(errors.size)
+    assert bootstrap(aurc, kappa, errors) == bootstrap(aurc, kappa[order], errors[order])
+    assert bootstrap_difference(eaurc, kappa, other, errors) == bootstrap_difference(
+        eaurc, kappa[order], other[order], errors[order]
+    )
+
+
+def test_the_seed_fixes_the_interval_and_another_moves_it():
+    kappa, errors = draw(8)
+    assert bootstrap(aurc, kappa, errors) == bootstrap(aurc, kappa, errors, seed=0)
+    assert bootstrap(aurc, kappa, errors) != bootstrap(aurc, kappa, errors, seed=1)
+
+
+def test_the_number_of_cores_changes_nothing(monkeypatch):
+    kappa, errors = draw(9, n=5000)
+    many = bootstrap(aurc, kappa, errors)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert bootstrap(aurc, kappa, errors) == many
+
+
+def test_any_metric_of_two_arrays():
+    kappa, errors = draw(10)
+    for metric in (nll, brier, lambda k, e: risk_at_coverage(k, e, 0.5)):
+        interval = bootstrap(metric, kappa, errors, resamples=200)
+        assert interval.low < interval.estimate < interval.high
+
+
+def test_other_losses():
+    rng = np.random.default_rng(11)
+    interval = bootstrap(aurc, rng.random(200), rng.random(200), resamples=200)
+    assert interval.low < interval.estimate < interval.high
+
+
+def test_a_higher_level_is_wider():
+    kappa, errors = draw(12)
+    narrow, wide = (bootstrap(aurc, kappa, errors, level=level) for level in (0.5, 0.99))
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_intervals_cover_a_known_truth(level):
+    # κ uniform and P(wrong | κ) = 1 − κ: at coverage c the risk is c / 2, so AURC = 1/4; in n
+    # points its expectation is (n + 3) / (4 (n + 1)).
+    n, sets = 400, 300
+    truth = (n + 3) / (4 * (n + 1))
+    hits = 0
+    for seed in range(sets):
+        interval = bootstrap(aurc, *draw(1000 + seed, n=n), resamples=400, level=level, seed=seed)
+        hits += interval.low <= truth <= interval.high
+    assert binomtest(hits, sets, level).pvalue > 0.001
+
+
+def test_paired_intervals_cover_a_known_difference():
+    # A score independent of the errors has AURC = mean loss = 1/2; the informed one 1/4.
+    n, sets, level = 400, 300, 0.9
+    truth = (n + 3) / (4 * (n + 1)) - 0.5
+    hits = 0
+    for seed in range(sets):
+        kappa, errors = draw(2000 + seed, n=n)
+        random = np.random.default_rng(5000 + seed).random(n)
+        interval = bootstrap_difference(
+            aurc, kappa, random, errors, resamples=400, level=level, seed=seed
+        )
+        hits += interval.low <= truth <= interval.high
+    assert binomtest(hits, sets, level).pvalue > 0.001
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"resamples": 0}, "`resamples` must be a whole number ≥ 1, got 0: raise or round it"),
+        ({"level": 1.0}, "`level` must lie in (0, 1), got 1.0: write 95 % as 0.95"),
+        ({"level": 95}, "`level` must lie in (0, 1), got 95: write 95 % as 0.95"),
+        ({"seed": -1}, "`seed` must be ≥ 0, got -1: raise it"),
+    ],
+)
+def test_refusals(arguments, sentence):
+    with pytest.raises(InvalidInput) as caught:
+        bootstrap(aurc, [0.1, 0.2], [0, 1], **arguments)
+    assert str(caught.value) == sentence
+
+
+def test_scores_of_different_lengths_are_refused():
+    with pytest.raises(InvalidInput) as caught:
+        bootstrap_difference(aurc, [0.1, 0.2], [0.1], [0, 1])
+    assert str(caught.value) == (
+        "`kappa_b` must have one value per point of `kappa_a`, got 1 for 2: "
+        "pass both from the same rows"
+    )
+
+
+def test_a_metric_of_many_numbers_is_refused():
+    with pytest.raises(InvalidInput) as caught:
+        bootstrap(lambda k, e: k, [0.1, 0.2], [0, 1])
+    assert str(caught.value) == "`metric` must give one number, got shape (2,): return a float"

@@ -1,0 +1,46 @@
+"""NLL, Brier score and calibration error against scikit-learn and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss, log_loss
+
+from snapsure import brier, ece, nll
+
+RNG = np.random.default_rng(0)
+P = RNG.random(500)
+ERRORS = RNG.random(500) > P
+
+
+def test_nll_equals_scikit_learns_log_loss():
+    assert nll(P, ERRORS) == pytest.approx(log_loss(~ERRORS, P), rel=1e-12)
+
+
+def test_brier_equals_scikit_learns():
+    assert brier(P, ERRORS) == pytest.approx(brier_score_loss(~ERRORS, P), rel=1e-12)
+
+
+def test_nll_of_certainty():
+    assert nll([1.0, 0.0], [0, 1]) == 0.0
+    assert nll([1.0, 0.5], [1, 0]) == math.inf
+
+
+def test_nll_keeps_small_probabilities_of_being_wrong():
+    # 1 − (1 − 1e-12) has lost four digits; log1p has not.
+    p = 1 - 1e-12
+    assert nll([p], [1]) == pytest.approx(-math.log1p(-p), rel=1e-15)
+
+
+@pytest.mark.parametrize("bins", [1, 5, 15, 100])
+def test_ece_is_the_gap_of_its_bins(bins):
+    total = 0.0
+    for b in range(bins):
+        inside = (P > b / bins) & (P <= (b + 1) / bins)
+        if inside.any():
+            total += inside.sum() * abs(P[inside].mean() - (~ERRORS[inside]).mean())
+    assert ece(P, ERRORS, bins=bins) == pytest.approx(total / P.size, rel=1e-12)
+
+
+def test_ece_puts_zero_in_the_first_bin_and_edges_below():
+    assert ece([0.0, 0.5, 1.0], [1, 0, 0], bins=2) == pytest.approx(0.5 / 3)

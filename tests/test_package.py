@@ -1,0 +1,121 @@
+"""The package as a whole: its public names, the order of its imports, what an import loads."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import snapsure
+
+SOURCE = Path(snapsure.__file__).parent
+
+# A module may import only from those before it.
+LAYERS = [
+    "errors",
+    "_validate",
+    "metrics",
+    "snapshots",
+    "table",
+    "scores",
+    "scoring",
+    "estimators",
+    "calibration",
+    "selective",
+    "analysis",
+    "report",
+    "integrations",
+    "reproduce",
+    "cli",
+]
+
+
+def layer(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Every import in a file, as (line, module)."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.module
+            # `from snapsure import _validate` names a module, or else comes from the facade.
+            if node.module == "snapsure":
+                yield from ((node.lineno, f"snapsure.{name.name}") for name in node.names)
+
+
+def offences(paths):
+    for path in paths:
+        own = layer(path)
+        for line, module in imports(path):
+            head, _, rest = module.partition(".")
+            if head != "snapsure" or not rest:
+                continue
+            other = rest.split(".")[0]
+            place = f"{path.relative_to(SOURCE)}:{line} imports {module}"
+            if other not in LAYERS:
+                yield f"{place}, which is no module: import a name from where it is defined"
+            elif other != own and LAYERS.index(other) > LAYERS.index(own):
+                yield f"{place}, but {own} comes before {other}"
+
+
+def test_imports_follow_the_order():
+    paths = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
+    assert {layer(path) for path in paths} <= {*LAYERS}
+    assert list(offences(paths)) == []
+
+
+def test_the_order_is_really_checked(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
+    early = tmp_path / "errors.py"
+    early.write_text(
+        "import numpy\nfrom snapsure.metrics import aurc\nfrom snapsure import eaurc\n"
+    )
+    assert list(offences([early])) == [
+        "errors.py:2 imports snapsure.metrics, but errors comes before metrics",
+        "errors.py:3 imports snapsure.eaurc, which is no module: "
+        "import a name from where it is defined",
+    ]
+
+
+def test_public_names_are_complete_and_sorted():
+    homes = [name for names in snapsure._HOMES.values() for name in names.split()]
+    typed = [
+        name.asname or name.name
+        for node in ast.walk(ast.parse(Path(snapsure.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("snapsure.")
+        for name in node.names
+    ]
+    assert sorted(snapsure.__all__) == snapsure.__all__
+    assert sorted(homes) == sorted(typed) == snapsure.__all__ == dir(snapsure)
+    for module, names in snapsure._HOMES.items():
+        exported = __import__(module, fromlist=["__all__"]).__all__
+        assert sorted(names.split()) == sorted(exported), module
+    for name in snapsure.__all__:
+        assert getattr(snapsure, name).__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"^module 'snapsure' has no attribute 'auroc'$"):
+        snapsure.auroc  # noqa: B018
+
+
+def fresh(code):
+    """What a new interpreter prints."""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
+def test_import_loads_next_to_nothing():
+    loaded = fresh("import sys, snapsure; print(*sys.modules)")
+    heavy = {"torch", "sklearn", "scipy", "typer", "rich", "safetensors", "numpy"}
+    assert heavy.isdisjoint(loaded)
+
+
+def test_metrics_load_numpy_alone():
+    loaded = fresh("import sys; from snapsure import *; aurc([1], [0]); print(*sys.modules)")
+    assert "numpy" in loaded
+    assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)
