@@ -13,7 +13,7 @@ from benchmarks.harness import machine, measure
 
 def main() -> None:
     """Measure all cases."""
-    console = Console()
+    console = Console(width=140)
     table = Table("work", "ours", "reference", "reference is", "ratio (quartiles)", "goal", "")
     results = []
     for case in metrics.cases():

@@ -59,5 +59,5 @@ def _untie(block: ErrorBlock, weights: Weights) -> Values:
         return np.zeros(block.counts.size)
     gain = weights.rise(block.start, block.middle, block.end)
     gain *= block.end - block.middle
-    added: Values = np.bincount(block.row, weights=gain, minlength=block.counts.size)
-    return added
+    added = np.bincount(block.row, weights=gain, minlength=block.counts.size)
+    return added.astype(np.float64, copy=False)
