@@ -190,6 +190,6 @@ def _stretches(keys: Keys) -> Iterator[tuple[int, int]]:
         if rows > 1 or high >= n:
             high = n
         else:
-            high = int(np.searchsorted(keys[0], keys[0, high - 1] | 1, side="right"))
+            high = int(np.searchsorted(keys[0], keys[0, high - 1 : high] | 1, side="right")[0])
         yield low, high
         low = high
