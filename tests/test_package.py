@@ -15,6 +15,7 @@ SOURCE = Path(snapsure.__file__).parent
 LAYERS = [
     "errors",
     "_validate",
+    "_files",
     "metrics",
     "snapshots",
     "table",
@@ -116,6 +117,27 @@ def test_import_loads_next_to_nothing():
 
 
 def test_metrics_load_numpy_alone():
-    loaded = fresh("import sys; from snapsure import *; aurc([1], [0]); print(*sys.modules)")
+    loaded = fresh("import sys; from snapsure import aurc; aurc([1], [0]); print(*sys.modules)")
     assert "numpy" in loaded
+    assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)
+
+
+def test_without_pytorch_a_sentence_says_what_to_install():
+    code = """
+import sys
+sys.modules["torch"] = None
+import snapsure
+snapsure.ScoreTable
+try:
+    snapsure.score
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert " ".join(fresh(code)) == (
+        "snapsure.score needs PyTorch, which is not installed: pip install 'snapsure[torch]'"
+    )
+
+
+def test_the_table_loads_numpy_alone():
+    loaded = fresh("import sys; from snapsure import ScoreTable; print(*sys.modules)")
     assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)

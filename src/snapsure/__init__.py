@@ -24,10 +24,39 @@ if TYPE_CHECKING:
         rc_curve,
         risk_at_coverage,
     )
+    from snapsure.scores import (
+        Ensemble,
+        MCDropout,
+        NNDistance,
+        SoftmaxResponse,
+    )
+    from snapsure.scoring import (
+        score,
+    )
+    from snapsure.snapshots import (
+        Budget,
+        Evenly,
+        EveryEpoch,
+        Recorder,
+        SnapshotStore,
+    )
+    from snapsure.table import (
+        ScoreTable,
+    )
 
 __all__ = [
+    "Budget",
+    "Ensemble",
+    "Evenly",
+    "EveryEpoch",
     "Interval",
+    "MCDropout",
+    "NNDistance",
     "RCCurve",
+    "Recorder",
+    "ScoreTable",
+    "SnapshotStore",
+    "SoftmaxResponse",
     "augrc",
     "aurc",
     "aurc_optimal",
@@ -41,20 +70,35 @@ __all__ = [
     "nll",
     "rc_curve",
     "risk_at_coverage",
+    "score",
 ]
 
 _HOMES = {
     "snapsure.metrics": (
-        "Interval RCCurve augrc aurc aurc_optimal bootstrap bootstrap_difference brier "
-        "coverage_at_risk eaurc ece naurc nll rc_curve risk_at_coverage"
+        "Interval RCCurve augrc aurc aurc_optimal bootstrap "
+        "bootstrap_difference brier coverage_at_risk eaurc ece naurc nll "
+        "rc_curve risk_at_coverage"
     ),
+    "snapsure.scores": ("Ensemble MCDropout NNDistance SoftmaxResponse"),
+    "snapsure.scoring": ("score"),
+    "snapsure.snapshots": ("Budget Evenly EveryEpoch Recorder SnapshotStore"),
+    "snapsure.table": ("ScoreTable"),
 }
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names.split():
-            return getattr(import_module(module), name)
+            try:
+                return getattr(import_module(module), name)
+            except ModuleNotFoundError as error:
+                if error.name != "torch":
+                    raise
+                raise ModuleNotFoundError(
+                    f"snapsure.{name} needs PyTorch, which is not installed: "
+                    "pip install 'snapsure[torch]'",
+                    name="torch",
+                ) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

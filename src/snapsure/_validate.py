@@ -99,6 +99,14 @@ def fraction(value: float, name: str, *, open_above: bool = False) -> float:
     return x
 
 
+def share(value: float, name: str) -> float:
+    """Give a number in [0, 1)."""
+    x = number(value, name)
+    if not 0 <= x < 1:
+        raise InvalidInput(f"`{name}` must lie in [0, 1), got {value}: write 40 % as 0.4")
+    return x
+
+
 def at_least(value: float, least: float, name: str) -> float:
     """Give a finite number not below `least`."""
     x = number(value, name)
@@ -140,6 +148,24 @@ def number(value: float, name: str) -> float:
     if not np.isfinite(x):
         raise InvalidInput(f"`{name}` must be finite, got {value}: pass an ordinary number")
     return x
+
+
+def whole_numbers(value: ArrayLike, name: str) -> NDArray[np.int64]:
+    """Read class ids or epochs."""
+    x = numbers(value, name)
+    if x.dtype.kind == "f" and not (x == np.floor(x)).all():
+        raise InvalidInput(f"`{name}` must hold whole numbers, got dtype {x.dtype}: pass class ids")
+    return x.astype(np.int64)
+
+
+def in_range(labels: NDArray[np.int64], classes: int, what: str) -> None:
+    """Refuse labels that are no class."""
+    bad = np.flatnonzero((labels < 0) | (labels >= classes))
+    if bad.size:
+        raise InvalidInput(
+            f"{what} must lie in 0…{classes - 1}, got {labels[bad[0]]} at row {bad[0]}: "
+            "number the classes as the model does"
+        )
 
 
 def numbers(value: ArrayLike, name: str) -> NDArray[Any]:

@@ -3,7 +3,12 @@
 Every refusal says the argument, what is required, what came and where, and the way out::
 
     SnapsureError
-    └── InvalidInput (also a ValueError)    an argument breaks its rule
+    ├── InvalidInput (also a ValueError)        an argument breaks its rule
+    │   └── WrongArchitecture                   a snapshot does not fit the model
+    └── StorageError (also an OSError)          something on disk is not as it should be
+        ├── CorruptFile                         bytes are missing or changed
+        ├── StoreLocked                         another process is writing there
+        └── UnsafeFile                          reading it could run code
 
 Catch `SnapsureError` for everything, or the built-in twin where this library is not known.
 """
@@ -15,3 +20,23 @@ class SnapsureError(Exception):
 
 class InvalidInput(SnapsureError, ValueError):
     """An argument breaks its rule; the message names both."""
+
+
+class WrongArchitecture(InvalidInput):
+    """A snapshot does not fit the model; the message names what differs."""
+
+
+class StorageError(SnapsureError, OSError):
+    """Something on disk is not as it should be, or could not be written."""
+
+
+class CorruptFile(StorageError):
+    """Bytes are missing or changed since they were written."""
+
+
+class StoreLocked(StorageError):
+    """Another process is writing to the same place."""
+
+
+class UnsafeFile(StorageError):
+    """Reading the file could run code that came with it."""

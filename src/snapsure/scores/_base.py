@@ -1,0 +1,84 @@
+"""The contract of κ functions.
+
+A κ function says what it needs of the network, and turns one forward pass over a batch into one
+number per row: float64, in [0, 1], higher is surer, of the class that the final classifier chose
+(`y_hat`), whichever snapshot the pass is of. It sees a row's own outputs alone, so that batches
+never matter. To add one: a file with a subclass, and a test that inherits `KappaContract`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Values = NDArray[np.float64]
+
+
+class Forward(ABC):
+    """What one pass over a batch gives; everything beyond the logits only if it was needed."""
+
+    logits: Tensor  # (rows, classes)
+
+    @abstractmethod
+    def embedding(self, layer: str | None) -> Tensor:
+        """Input of the last linear layer that ran, or of the one named, (rows, features)."""
+
+    @abstractmethod
+    def samples(self, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
+        """Logits of passes with dropout, the deterministic part of the network run only once."""
+
+
+class Snapshot(ABC):
+    """A network with one snapshot's weights."""
+
+    @abstractmethod
+    def passes(self, data: Any) -> Iterator[tuple[Forward, NDArray[np.int64] | None]]:
+        """Forward passes over other data, batch by batch, with their labels."""
+
+
+class Kappa(ABC):
+    """A κ function."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in a score table."""
+
+    @property
+    def layers(self) -> list[str | None]:
+        """Layers whose input it reads (None: the last linear layer)."""
+        return []
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether it samples dropout."""
+        return False
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """All that its values depend on, besides network and data, in JSON's types."""
+
+    def prepare(self, snapshot: Snapshot) -> Any:  # noqa: B027 - most need none
+        """Work to be done once per snapshot; what it returns is handed to `score`."""
+
+    @abstractmethod
+    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+        """κ of each row."""
+
+
+def softmax_of(logits: Tensor, y_hat: NDArray[np.int64]) -> Tensor:
+    """Softmax of the chosen class in float64, exact near 0 and near 1.
+
+    Near 1 it is 1 minus the sum of the other classes: in float32, or as a plain quotient, confident
+    points collapse onto exactly 1.0 and become ties.
+    """
+    z = logits.double()
+    chosen = z.new_tensor(y_hat).long()[:, None]
+    total = z.logsumexp(dim=1)
+    others = z.scatter(1, chosen, -np.inf).logsumexp(dim=1)
+    small = (z.gather(1, chosen)[:, 0] - total).exp()
+    return small.where(small < 0.5, -(others - total).expm1()).clamp(0, 1)

@@ -1,0 +1,240 @@
+"""Data as rows in a fixed order, read in batches: rows must line up between snapshots."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
+
+from snapsure import _validate
+from snapsure.errors import InvalidInput
+
+Labels = NDArray[np.int64]
+Batch = tuple[Any, Labels | None]
+
+_BATCH = 256
+
+
+class Rows(ABC):
+    """Points in a fixed order; ranges of them can be read again and give the same."""
+
+    def __init__(self, name: str, n: int, batch_size: int) -> None:
+        if not n:
+            raise InvalidInput(f"`{name}` must hold at least one point, got none: pass some data")
+        self.name, self.n, self.batch_size = name, n, batch_size
+
+    @staticmethod
+    def of(data: Any, name: str) -> "Rows":
+        """Read a DataLoader, a Dataset, an (inputs, labels) pair, or inputs alone."""
+        if isinstance(data, Rows):
+            return data
+        if isinstance(data, DataLoader):
+            return _of_loader(data, name)
+        if isinstance(data, IterableDataset):
+            return _Stream(DataLoader(data, batch_size=_BATCH), name)
+        if isinstance(data, Dataset):
+            return _Loaded(DataLoader(data, batch_size=_BATCH), name)
+        return _Arrays(data, name)
+
+    @property
+    @abstractmethod
+    def divisible(self) -> bool:
+        """Whether a range can be read without reading all before it."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        """Batches of the rows of a range that starts at a multiple of the batch size."""
+
+    def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
+        """The same, all rows by default, refusing data that has shrunk or grown."""
+        stop = self.n if stop is None else stop
+        rows = 0
+        for inputs, labels in self.read(start, stop):
+            rows += row_count(inputs)
+            if labels is not None and len(labels) != row_count(inputs):
+                raise InvalidInput(
+                    f"`{self.name}` must give one label per point, got {len(labels)} labels for "
+                    f"{row_count(inputs)} points in a batch: give each point its class"
+                )
+            yield inputs, labels
+        if rows != stop - start:
+            raise InvalidInput(
+                f"`{self.name}` must keep its length, got {rows} rows where there were "
+                f"{stop - start}: use a data set that gives the same rows at every pass"
+            )
+
+    @lru_cache(maxsize=1)  # noqa: B019 - one per object that is scored, and they are few
+    def fingerprint(self) -> str:
+        """A name for the content: its length, first and last batch; twice read, twice the same."""
+        last = (self.n - 1) // self.batch_size * self.batch_size
+        digests = []
+        for _ in range(2):
+            digest = hashlib.sha256(str(self.n).encode())
+            for start, stop in {(0, min(self.batch_size, self.n)), (last, self.n)}:
+                if not self.divisible:
+                    start, stop = 0, self.n
+                for inputs, labels in self.batches(start, stop):
+                    for part in (*_leaves(inputs), *([] if labels is None else [labels])):
+                        digest.update(_bytes_of(part).data)
+            digests.append(digest.hexdigest()[:16])
+        if digests[0] != digests[1]:
+            raise InvalidInput(
+                f"`{self.name}` must give the same rows at every pass, got other values at the "
+                "second reading: switch off shuffling and random augmentation"
+            )
+        return digests[0]
+
+
+class _Loaded(Rows):
+    """A map-style data set behind a DataLoader."""
+
+    divisible = True
+
+    def __init__(self, loader: DataLoader[Any], name: str) -> None:
+        self._loader = loader
+        super().__init__(name, len(loader.dataset), loader.batch_size or _BATCH)  # type: ignore[arg-type]
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        loader = self._loader
+        part = DataLoader(
+            Subset(loader.dataset, range(start, stop)),
+            batch_size=self.batch_size,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            multiprocessing_context=loader.multiprocessing_context,
+        )
+        return (split(batch, self.name) for batch in part)
+
+
+class _Stream(Rows):
+    """Data that can only be read from its beginning."""
+
+    divisible = False
+
+    def __init__(self, loader: DataLoader[Any], name: str) -> None:
+        self._loader = loader
+        n = sum(row_count(split(batch, name)[0]) for batch in loader)
+        super().__init__(name, n, loader.batch_size or _BATCH)
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        return (split(batch, self.name) for batch in self._loader)
+
+
+class _Arrays(Rows):
+    """Inputs in memory, with labels or without."""
+
+    divisible = True
+
+    def __init__(self, data: Any, name: str) -> None:
+        pair = isinstance(data, tuple | list) and len(data) == 2
+        inputs, labels = data if pair else (data, None)
+        self._inputs = _map_leaves(lambda leaf: _tensor(leaf, name), inputs)
+        self._labels = None if labels is None else _labels(labels, name)
+        n = row_count(self._inputs)
+        if self._labels is not None and len(self._labels) != n:
+            raise InvalidInput(
+                f"`{name}` must give one label per point, got {len(self._labels)} labels for "
+                f"{n} points: pass both from the same rows"
+            )
+        super().__init__(name, n, _BATCH)
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        for low in range(start, stop, self.batch_size):
+            part = slice(low, min(low + self.batch_size, stop))
+            inputs = _map_leaves(lambda leaf, part=part: leaf[part], self._inputs)
+            yield inputs, None if self._labels is None else self._labels[part]
+
+
+def split(batch: Any, name: str) -> Batch:
+    """Take a batch apart into inputs and labels."""
+    inputs: Any
+    if isinstance(batch, Mapping):
+        inputs = dict(batch)
+        labels = inputs.pop("labels", inputs.pop("label", None))
+    elif isinstance(batch, Tensor):
+        inputs, labels = batch, None
+    elif isinstance(batch, Sequence) and len(batch) in (1, 2):
+        inputs, labels = batch[0], batch[1] if len(batch) == 2 else None
+    else:
+        raise InvalidInput(
+            f"`{name}` must give batches of inputs, (inputs, labels) or a dict with 'labels', "
+            f"got {type(batch).__name__}: write a collate_fn that does"
+        )
+    return inputs, None if labels is None else _labels(labels, name)
+
+
+def row_count(inputs: Any) -> int:
+    """Rows of a batch of inputs."""
+    return len(next(iter(_leaves(inputs))))
+
+
+def to_device(inputs: Any, device: torch.device) -> Any:
+    """Inputs on a device."""
+    return _map_leaves(lambda leaf: leaf.to(device, non_blocking=True), inputs)
+
+
+def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
+    if isinstance(loader.dataset, IterableDataset):
+        return _Stream(loader, name)
+    if not isinstance(loader.sampler, SequentialSampler) or loader.batch_size is None:
+        raise InvalidInput(
+            f"`{name}` must give its rows in a fixed order, got a DataLoader with "
+            f"{type(loader.sampler if loader.batch_size else loader.batch_sampler).__name__}: "
+            "make it with shuffle=False and no sampler, or pass the data set itself"
+        )
+    if loader.drop_last:
+        raise InvalidInput(
+            f"`{name}` must keep every row, got a DataLoader with drop_last=True: leave it out"
+        )
+    return _Loaded(loader, name)
+
+
+def _tensor(value: Any, name: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    return torch.from_numpy(np.ascontiguousarray(_validate.numbers(value, name)))
+
+
+def _labels(value: Any, name: str) -> Labels:
+    labels = _validate.whole_numbers(value, f"labels of {name}")
+    if labels.ndim != 1:
+        raise InvalidInput(
+            f"`labels of {name}` must be one class number per point, got shape {labels.shape}: "
+            "pass class ids"
+        )
+    return labels
+
+
+def _leaves(inputs: Any) -> Iterator[Any]:
+    if isinstance(inputs, Mapping):
+        for part in inputs.values():
+            yield from _leaves(part)
+    elif isinstance(inputs, tuple | list):
+        for part in inputs:
+            yield from _leaves(part)
+    else:
+        yield inputs
+
+
+def _map_leaves(function: Any, inputs: Any) -> Any:
+    if isinstance(inputs, Mapping):
+        return {key: _map_leaves(function, part) for key, part in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_map_leaves(function, part) for part in inputs)
+    return function(inputs)
+
+
+def _bytes_of(leaf: Any) -> NDArray[np.uint8]:
+    if isinstance(leaf, Tensor):
+        flat: NDArray[np.uint8] = (
+            leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        )
+        return flat
+    return np.ascontiguousarray(leaf).view(np.uint8)

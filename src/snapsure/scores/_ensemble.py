@@ -1,0 +1,73 @@
+"""Ensemble: several networks trained alike, and the mean of their κ."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snapsure.errors import InvalidInput
+from snapsure.scores._base import Forward, Kappa, Snapshot, Values
+from snapsure.scores._softmax import SoftmaxResponse
+from snapsure.snapshots import SnapshotStore
+
+
+class Ensemble(Kappa):
+    """κ = mean over the members of their own κ, of the class that the ensemble chose.
+
+    The classifier is the ensemble: y_hat is the argmax of the members' mean softmax. It is scored
+    in a call of its own therefore.
+
+    Parameters
+    ----------
+    stores : sequence of SnapshotStore or paths
+        One per member, all with snapshots of the same epochs.
+    base : Kappa
+        The members' κ; softmax response by default.
+    """
+
+    def __init__(
+        self, stores: Sequence[SnapshotStore | str | Path], base: Kappa | None = None
+    ) -> None:
+        self.stores = [
+            store if isinstance(store, SnapshotStore) else SnapshotStore(store) for store in stores
+        ]
+        if len(self.stores) < 2:
+            raise InvalidInput(
+                f"`stores` must name at least 2 members, got {len(self.stores)}: "
+                "train more networks, or score the one by itself"
+            )
+        self.base = SoftmaxResponse() if base is None else base
+        if isinstance(self.base, Ensemble):
+            raise InvalidInput(
+                "`base` must be the κ of one network, got an Ensemble: pass its base"
+            )
+
+    @property
+    def name(self) -> str:
+        """`ensemble`, with the base's name behind it where that is not softmax."""
+        return "ensemble" if self.base.name == "softmax" else f"ensemble_{self.base.name}"
+
+    @property
+    def layers(self) -> list[str | None]:
+        """The base's."""
+        return self.base.layers
+
+    @property
+    def stochastic(self) -> bool:
+        """As the base."""
+        return self.base.stochastic
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The base's."""
+        return {"base": self.base.name, **self.base.settings}
+
+    def prepare(self, snapshot: Snapshot) -> Any:
+        """For one member."""
+        return self.base.prepare(snapshot)
+
+    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+        """Of one member; the engine takes the mean."""
+        return self.base.score(forward, y_hat, prepared)

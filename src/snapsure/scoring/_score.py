@@ -1,0 +1,95 @@
+"""`score`: the way from snapshots to a score table."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import nn
+
+from snapsure.scores._base import Kappa
+from snapsure.scoring._executor import Executor, LocalExecutor
+from snapsure.scoring._plan import make_plan
+from snapsure.snapshots import SnapshotStore
+from snapsure.table import ScoreTable
+
+
+def score(
+    model: nn.Module,
+    snapshots: SnapshotStore | str | Path | None,
+    data: Any,
+    kappas: Kappa | Sequence[Kappa],
+    *,
+    out: str | Path | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> ScoreTable:
+    """Score every point with every snapshot, one forward pass serving all κ.
+
+    The final snapshot comes first: it gives y_hat, the prediction that every κ speaks of. The model
+    is copied; the one handed in keeps its weights, mode, device and hooks.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network of the snapshots' architecture that maps a batch to logits. It runs where it is,
+        or on an accelerator if there is one.
+    snapshots : SnapshotStore or path
+        The training's snapshots; None for an `Ensemble`, which brings its own.
+    data : DataLoader, Dataset, (inputs, labels) or inputs
+        The points, in a fixed order. Labels may be missing.
+    kappas : Kappa or sequence of them
+        `SoftmaxResponse()`, `NNDistance(train)`, `MCDropout()`; or one `Ensemble(stores)`.
+    out : path, optional
+        A folder for the table. Interrupted, the same call goes on where it stopped.
+    executor : Executor, optional
+        Who does the work; this process if not given.
+    progress : bool
+        Show a bar with the time left.
+
+    Returns
+    -------
+    ScoreTable
+
+    Raises
+    ------
+    InvalidInput
+        For data that shuffles or changes its length, a κ that the model cannot serve, a folder with
+        scores of other inputs.
+    WrongArchitecture, CorruptFile
+        For a snapshot that does not fit or is damaged.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="snapsure-") as passing:
+            return score(
+                model, snapshots, data, kappas, out=passing, executor=executor, progress=progress
+            )
+    folder = Path(out)
+    plan = make_plan(model, snapshots, data, kappas, folder)
+    todo = [piece for piece in plan.pieces() if not plan.done(piece)]
+    if todo:
+        passes = len(plan.members)
+        total = len(plan.epochs) * plan.data.n * passes
+        rows = sum(plan.table.shards[piece.shard] for piece in todo) * passes
+        with _bar(total, total - rows, shown=progress) as advance:
+            (executor or LocalExecutor()).run(plan, model, todo, advance)
+    has_labels = plan.table.file("y", None, 0).exists()
+    plan.table.finish(plan.names, has_labels=has_labels)
+    return ScoreTable.open(folder)
+
+
+@contextmanager
+def _bar(total: int, done: int, *, shown: bool) -> Iterator[Any]:
+    columns = (
+        TextColumn("scoring"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rows ·"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
+        task = bar.add_task("scoring", total=total, completed=done)
+        yield lambda rows: bar.advance(task, rows)

@@ -1,0 +1,69 @@
+"""One line in the training loop."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from snapsure.errors import InvalidInput
+from snapsure.snapshots._schedule import EveryEpoch, Schedule
+from snapsure.snapshots._store import SnapshotStore, writes_here
+
+
+class Recorder:
+    """Takes snapshots by a schedule.
+
+    Parameters
+    ----------
+    store : SnapshotStore, str or Path
+        Where they go.
+    schedule : Schedule
+        `EveryEpoch()`, `Evenly(total)` or `Budget(keep)`.
+    dtype : str, optional
+        As for `SnapshotStore.save`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> recorder = Recorder(SnapshotStore(tempfile.mkdtemp()), EveryEpoch())
+    >>> model = nn.Linear(3, 2)
+    >>> for epoch in range(1, 4):  # after each epoch of training:
+    ...     taken = recorder.record(model, epoch)
+    >>> recorder.store.epochs
+    [1, 2, 3]
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore | str | Path,
+        schedule: Schedule | None = None,
+        *,
+        dtype: str | None = None,
+    ) -> None:
+        self.store = store if isinstance(store, SnapshotStore) else SnapshotStore(store)
+        self.schedule = EveryEpoch() if schedule is None else schedule
+        self._dtype = dtype
+
+    def record(self, model: nn.Module | Mapping[str, Tensor], epoch: int) -> bool:
+        """Take a snapshot if the schedule wants this epoch; say whether it was taken.
+
+        Raises
+        ------
+        InvalidInput
+            If the store holds later epochs: those of another run would be taken for this one's.
+        """
+        if not self.schedule.wants(epoch):
+            return False
+        if not writes_here():
+            return False
+        held = self.store.epochs
+        if held and held[-1] > epoch:
+            raise InvalidInput(
+                f"`epoch` must come after those in {self.store.path} (latest {held[-1]}), "
+                f"got {epoch}: record into a new folder, or call store.rewind({epoch - 1}) to go "
+                "on from there"
+            )
+        for surplus in self.schedule.surplus(held, epoch):
+            self.store.remove(surplus)
+        self.store.save(model, epoch, dtype=self._dtype)
+        return True

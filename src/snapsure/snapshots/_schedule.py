@@ -1,0 +1,134 @@
+"""When to take a snapshot, and which to let go.
+
+A schedule is asked before each snapshot, and decides from what the store holds: it has no memory of
+its own, so training that was interrupted goes on as if it had not been.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from snapsure import _validate
+from snapsure.errors import InvalidInput
+
+
+class Schedule(ABC):
+    """The contract of all schedules."""
+
+    @abstractmethod
+    def wants(self, epoch: int) -> bool:
+        """Say whether a snapshot of this epoch is to be taken."""
+
+    def surplus(self, held: Sequence[int], epoch: int) -> list[int]:
+        """Name the epochs, of those held, to let go before the snapshot of `epoch` is added."""
+        return []
+
+
+class EveryEpoch(Schedule):
+    """A snapshot of every epoch.
+
+    Examples
+    --------
+    >>> EveryEpoch().wants(17)
+    True
+    """
+
+    def wants(self, epoch: int) -> bool:
+        """Every one."""
+        return True
+
+
+class Evenly(Schedule):
+    """`k` snapshots evenly spaced from the fraction `start` of training to its end, both ends in.
+
+    Parameters
+    ----------
+    total : int
+        Epochs of the whole training.
+    k : int
+        Snapshots to take; with fewer epochs than that, each is taken once.
+    start : float
+        Where to begin, in [0, 1): the paper begins at 0.4.
+    first : int
+        The number of the first epoch: 1, or 0 for loops over `range(total)`.
+
+    Examples
+    --------
+    >>> [epoch for epoch in range(1, 11) if Evenly(total=10, k=4).wants(epoch)]
+    [4, 6, 8, 10]
+    """
+
+    def __init__(self, total: int, k: int = 30, start: float = 0.4, *, first: int = 1) -> None:
+        self._total = _validate.count(total, "total")
+        self._first = int(_validate.number(first, "first"))
+        k = _validate.count(k, "k")
+        begin = max(1, math.floor(_validate.share(start, "start") * self._total))
+        step = (self._total - begin) / max(1, k - 1)
+        wanted = {self._total, *(round(self._total - i * step) for i in range(k))}
+        self._wanted = frozenset(number + self._first - 1 for number in wanted)
+
+    def wants(self, epoch: int) -> bool:
+        """Those on the grid."""
+        last = self._first + self._total - 1
+        if not self._first <= epoch <= last:
+            raise InvalidInput(
+                f"`epoch` must lie in {self._first}…{last} by Evenly(total={self._total}, "
+                f"first={self._first}), got {epoch}: "
+                + (
+                    "pass first=0 to count from 0"
+                    if epoch == 0
+                    else "pass the total number of epochs"
+                )
+            )
+        return epoch in self._wanted
+
+
+class Budget(Schedule):
+    """At most `keep` snapshots of a training whose end is not known.
+
+    After any number of epochs, those held are about evenly spaced from the fraction `start` of the
+    training so far: no gap is wider than about twice the ideal, (1 − start) · epoch / (keep − 1),
+    nor three times the narrowest. The latest is always among them.
+
+    Parameters
+    ----------
+    keep : int
+        The most that may lie on disk at any time, at least 2.
+    start : float
+        What lies before this fraction of the training so far is let go first.
+
+    Examples
+    --------
+    >>> schedule, held = Budget(keep=4), []
+    >>> for epoch in range(1, 101):
+    ...     held = sorted({*held, epoch} - {*schedule.surplus(held, epoch)})
+    >>> len(held), held[-1]
+    (4, 100)
+    """
+
+    def __init__(self, keep: int, start: float = 0.4) -> None:
+        self._keep = int(_validate.at_least(_validate.count(keep, "keep"), 2, "keep"))
+        self._start = _validate.share(start, "start")
+
+    def wants(self, epoch: int) -> bool:
+        """Every one; the oldest or the closest makes room."""
+        return True
+
+    def surplus(self, held: Sequence[int], epoch: int) -> list[int]:
+        """Let go of the last if it came too soon, else of one too old, else of the most crowded."""
+        left = sorted({*held} - {epoch})
+        gone = []
+        while len(left) >= self._keep:
+            gone.append(left.pop(self._least_missed(left, epoch)))
+        return gone
+
+    def _least_missed(self, left: list[int], epoch: int) -> int:
+        points = [*left, epoch]
+        step = (1 - self._start) * epoch / (self._keep - 1)
+        if len(left) > 1 and left[-1] - left[-2] < step:
+            return len(left) - 1
+        # The oldest goes only if the next still reaches back to the start of the stretch.
+        if points[1] <= self._start * epoch or len(left) == 1:
+            return 0
+        gaps = [points[i + 1] - points[i - 1] for i in range(1, len(left))]
+        return 1 + gaps.index(min(gaps))

@@ -1,0 +1,230 @@
+"""A folder of snapshots: safetensors files, and a manifest with their hashes.
+
+A file is written under a temporary name, flushed, renamed, and only then entered in the manifest,
+which is replaced in the same way. Whatever happens in between, the manifest names whole files.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from snapsure import _files
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.snapshots import _weights
+from snapsure.snapshots._lock import WriterLock, lock
+
+_MANIFEST = "manifest.json"
+_FORMAT = "snapsure snapshots 1"
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+Entry = dict[str, Any]
+
+
+class SnapshotStore:
+    """Snapshots of one training, by epoch, in a folder.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder; it is made when the first snapshot is saved.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = SnapshotStore(tempfile.mkdtemp())
+    >>> store.save(nn.Linear(3, 2), epoch=1)
+    >>> store.epochs, sorted(store.load(1))
+    ([1], ['bias', 'weight'])
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock: WriterLock | None = None
+
+    def __repr__(self) -> str:
+        """The folder it stands for."""
+        return f"SnapshotStore({str(self.path)!r})"
+
+    @property
+    def epochs(self) -> list[int]:
+        """Epochs held, in order; what another process adds is seen."""
+        return sorted(self._entries())
+
+    def __len__(self) -> int:
+        """How many snapshots there are."""
+        return len(self._entries())
+
+    def __iter__(self) -> Iterator[int]:
+        """Epochs in order."""
+        return iter(self.epochs)
+
+    def __contains__(self, epoch: object) -> bool:
+        """Whether a snapshot of this epoch is held."""
+        return epoch in self._entries()
+
+    def save(
+        self,
+        model_or_state_dict: nn.Module | Mapping[str, Tensor],
+        epoch: int,
+        *,
+        dtype: str | None = None,
+    ) -> None:
+        """Save weights and buffers; an earlier snapshot of the epoch is replaced.
+
+        Under `torch.distributed`, only rank 0 writes.
+
+        Parameters
+        ----------
+        model_or_state_dict
+            A network (also wrapped by DDP or `torch.compile`) or a state dict, on any device.
+        epoch : int
+            0 or more.
+        dtype : str, optional
+            "bfloat16" or "float16" halve the disk: floating point numbers are rounded to it, and
+            come back in the type they had.
+
+        Raises
+        ------
+        StoreLocked
+            If another process writes there.
+        StorageError
+            If the disk is full; what was there before is whole.
+        """
+        if not writes_here():
+            return
+        number = _epoch(epoch)
+        if dtype is not None and dtype not in _DTYPES:
+            raise InvalidInput(
+                f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}: choose one, or None"
+            )
+        state = _weights.state_of(model_or_state_dict)
+        self._become_writer()
+        entries = self._entries()
+        old = entries.get(number)
+        name = f"epoch-{number:06d}.safetensors"
+        if old is not None and old["file"] == name:  # both must exist until the manifest turns
+            name = f"epoch-{number:06d}-again.safetensors"
+        with _files.replacing(self.path / name) as file:
+            digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
+            size = file.tell()
+        self._write_manifest({**entries, number: {"file": name, "sha256": digest, "bytes": size}})
+        if old is not None:
+            (self.path / old["file"]).unlink(missing_ok=True)
+
+    def load(self, epoch: int) -> dict[str, Tensor]:
+        """Read a snapshot's state dict, on the CPU, after checking its hash.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no snapshot of that epoch.
+        CorruptFile
+            If the file is gone, truncated or changed.
+        """
+        entry = self._entry(epoch)
+        self._check(epoch, entry)
+        return _weights.read(self.path / entry["file"])
+
+    def load_into(self, model: nn.Module, epoch: int) -> None:
+        """Load a snapshot into a model; names and shapes must be the same.
+
+        Raises
+        ------
+        WrongArchitecture
+            Naming what differs.
+        """
+        _weights.fit(model, self.load(epoch), f"snapshot of epoch {epoch} in {self.path}")
+
+    def sha256(self, epoch: int) -> str:
+        """The hash of a snapshot, as recorded when it was saved."""
+        return str(self._entry(epoch)["sha256"])
+
+    def verify(self) -> None:
+        """Hash every file again and compare.
+
+        Raises
+        ------
+        CorruptFile
+            For the first snapshot that is gone, truncated or changed.
+        """
+        for epoch, entry in sorted(self._entries().items()):
+            self._check(epoch, entry)
+
+    def remove(self, epoch: int) -> None:
+        """Remove a snapshot, for good."""
+        entry = self._entry(epoch)
+        self._become_writer()
+        entries = self._entries()
+        del entries[epoch]
+        self._write_manifest(entries)
+        (self.path / entry["file"]).unlink(missing_ok=True)
+
+    def rewind(self, epoch: int) -> None:
+        """Remove all snapshots after an epoch: what to do before training goes on from there."""
+        for later in [held for held in self.epochs if held > epoch]:
+            self.remove(later)
+
+    def _become_writer(self) -> None:
+        if self._lock is None or not self._lock.ours:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(self.path)
+            _files.remove_partial(self.path)
+
+    def _entries(self) -> dict[int, Entry]:
+        try:
+            manifest = json.loads((self.path / _MANIFEST).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            manifest = {}
+        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            raise CorruptFile(
+                f"{self.path / _MANIFEST} must be a manifest of snapshots, got something else: "
+                "restore it, or record into another folder"
+            )
+        return {int(epoch): entry for epoch, entry in manifest["snapshots"].items()}
+
+    def _entry(self, epoch: int) -> Entry:
+        entries = self._entries()
+        if epoch not in entries:
+            held = f"epochs {min(entries)}…{max(entries)}" if entries else "nothing"
+            raise InvalidInput(
+                f"`epoch` must be one of those in {self.path} ({len(entries)} held: {held}), "
+                f"got {epoch}: see .epochs"
+            )
+        return entries[epoch]
+
+    def _write_manifest(self, entries: dict[int, Entry]) -> None:
+        content = {
+            "format": _FORMAT,
+            "snapshots": {str(epoch): entries[epoch] for epoch in sorted(entries)},
+        }
+        _files.write_bytes(self.path / _MANIFEST, json.dumps(content, indent=1).encode())
+
+    def _check(self, epoch: int, entry: Entry) -> None:
+        path = self.path / entry["file"]
+        expected = f"snapshot of epoch {epoch} ({path}) must be as it was saved"
+        remedy = "restore it from a copy, or `.remove` it"
+        if not path.is_file():
+            raise CorruptFile(f"{expected}, got no file: {remedy}")
+        size = path.stat().st_size
+        if size != entry["bytes"]:
+            raise CorruptFile(f"{expected}, got {size} bytes for {entry['bytes']}: {remedy}")
+        if _files.sha256(path) != entry["sha256"]:
+            raise CorruptFile(f"{expected}, got other bytes (SHA-256 differs): {remedy}")
+
+
+def writes_here() -> bool:
+    """Whether this process is the one that writes: alone, or rank 0 of `torch.distributed`."""
+    together = distributed.is_available() and distributed.is_initialized()
+    return not together or distributed.get_rank() == 0
+
+
+def _epoch(value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInput(f"`epoch` must be a whole number ≥ 0, got {value!r}: pass the epoch")
+    return value

@@ -1,0 +1,214 @@
+"""State dicts: taken from modules, written as safetensors, read back, fitted to a model."""
+
+import hashlib
+import json
+import pickle
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
+
+StateDict = dict[str, Tensor]
+
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own module inside DataParallel, DDP or `torch.compile`."""
+    while isinstance(
+        model,
+        nn.DataParallel | nn.parallel.DistributedDataParallel | torch._dynamo.OptimizedModule,
+    ):
+        model = (
+            model._orig_mod if isinstance(model, torch._dynamo.OptimizedModule) else model.module
+        )
+    return model
+
+
+def state_of(model_or_state: nn.Module | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Weights and buffers by name; anything that is not a tensor is refused."""
+    if isinstance(model_or_state, nn.Module):
+        state: Mapping[str, Tensor] = unwrapped(model_or_state).state_dict()
+    elif isinstance(model_or_state, Mapping):
+        state = model_or_state
+    else:
+        raise InvalidInput(
+            "`model_or_state_dict` must be a torch.nn.Module or a state dict, "
+            f"got {type(model_or_state).__name__}: pass the network or its .state_dict()"
+        )
+    for name, value in state.items():
+        if not isinstance(value, Tensor) or value.dtype not in _DTYPES or value.is_sparse:
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise InvalidInput(
+                "`model_or_state_dict` must hold dense tensors of ordinary numbers, "
+                f"got {kind} at {name!r}: leave it out of the state dict"
+            )
+    if not state:
+        raise InvalidInput(
+            "`model_or_state_dict` must hold at least one tensor, got none: pass a network with "
+            "weights"
+        )
+    return state
+
+
+def write(file: BinaryIO, state: Mapping[str, Tensor], dtype: torch.dtype | None) -> str:
+    """Write a safetensors file and give its SHA-256, hashing while the disk is busy.
+
+    Tensors that are one and the same (tied weights) are written once. With `dtype`, floating point
+    numbers are stored in it; the metadata says what they were.
+    """
+    first, aliases = _without_aliases(state)
+    stored = {name: _stored(state[name], dtype) for name in first}
+    metadata = {"snapsure.aliases": json.dumps(aliases)}
+    if dtype is not None:
+        changed = {n: str(state[n].dtype)[6:] for n in first if stored[n].dtype != state[n].dtype}
+        metadata["snapsure.dtypes"] = json.dumps(changed)
+    parts: list[Any] = [_header(stored, metadata), *(_bytes(tensor) for tensor in stored.values())]
+
+    def digest() -> str:
+        hashed = hashlib.sha256()
+        for part in parts:
+            hashed.update(part)
+        return hashed.hexdigest()
+
+    with ThreadPoolExecutor(1) as pool:
+        hashed = pool.submit(digest)
+        for part in parts:
+            file.write(part)
+        return hashed.result()
+
+
+def read(path: Path) -> StateDict:
+    """Read a safetensors file; tied weights come back as one tensor, with their own dtype."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise CorruptFile(
+            f"{path} must be a whole safetensors file, got one that ends early or is none "
+            f"({error}): copy it again, or delete it and train that epoch again"
+        ) from None
+    for name, dtype in json.loads(metadata.get("snapsure.dtypes", "{}")).items():
+        state[name] = state[name].to(getattr(torch, dtype))
+    for name, source in json.loads(metadata.get("snapsure.aliases", "{}")).items():
+        state[name] = state[source]
+    return state
+
+
+def read_checkpoint(path: Path) -> StateDict:
+    """Read a state dict that another tool wrote: safetensors, or a pickle of plain tensors.
+
+    Pickles are read with `weights_only=True`, which runs no code.
+    """
+    if not path.is_file():
+        raise InvalidInput(f"checkpoint {path} must be a file, got none there: check the path")
+    if path.suffix == ".safetensors":
+        return read(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).splitlines()[0].removesuffix(".")
+        raise UnsafeFile(
+            f"{path} must hold tensors alone, got a pickle that could run code on loading "
+            f"({reason}): load it where you trust it, and save its state_dict()"
+        ) from None
+    except (RuntimeError, EOFError) as error:
+        raise CorruptFile(
+            f"{path} must be a whole checkpoint, got one that cannot be read "
+            f"({str(error).splitlines()[0]}): copy it again"
+        ) from None
+    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
+        content = content["state_dict"]
+    return dict(state_of(content))
+
+
+def fit(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
+    """Load weights into a model, strictly: names and shapes must be the same."""
+    model = unwrapped(model)
+    own = model.state_dict()
+    differences = [
+        *_named("missing in the snapshot", own.keys() - state.keys()),
+        *_named("unknown to the model", state.keys() - own.keys()),
+        *_named(
+            "of another shape",
+            (
+                f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}"
+                for name in own.keys() & state.keys()
+                if own[name].shape != state[name].shape
+            ),
+        ),
+    ]
+    if differences:
+        raise WrongArchitecture(
+            f"{origin} must have the architecture of `model`, got differences: "
+            f"{'; '.join(differences)}: build the model that the snapshot was taken of"
+        )
+    model.load_state_dict(state)
+
+
+def _named(what: str, names: Iterable[str]) -> list[str]:
+    ordered = sorted(names)
+    if not ordered:
+        return []
+    rest = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return [f"{what}: {', '.join(ordered[:3])}{rest}"]
+
+
+def _without_aliases(state: Mapping[str, Tensor]) -> tuple[list[str], dict[str, str]]:
+    """Names to write, and for each tensor that is another one again, which."""
+    seen: dict[object, str] = {}
+    names, aliases = [], {}
+    for name, tensor in state.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and place in seen:
+            aliases[name] = seen[place]
+        else:
+            seen[place] = name
+            names.append(name)
+    return names, aliases
+
+
+def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    tensor = tensor.detach()
+    if dtype is not None and tensor.is_floating_point():
+        tensor = tensor.to(dtype)
+    return tensor.cpu().contiguous()
+
+
+def _header(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """The head of a safetensors file: its length, then names, types, shapes and places as JSON."""
+    entries: dict[str, object] = {"__metadata__": metadata}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        entries[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _bytes(tensor: Tensor) -> Any:
+    """The tensor's memory as a buffer."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
