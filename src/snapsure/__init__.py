@@ -87,6 +87,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("snapsure.errors")
     for module, names in _HOMES.items():
         if name in names.split():
             try:

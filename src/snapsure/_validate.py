@@ -3,6 +3,7 @@
 Scores: κ higher is surer. Losses: lower is better, 0/1 errors being the usual case.
 """
 
+import operator
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -43,12 +44,18 @@ def kappa(value: ArrayLike, name: str = "kappa", *, ndim: Sequence[int] = (1,)) 
 
 
 def losses(
-    value: ArrayLike, n: int | None = None, name: str = "losses", of: str = "kappa"
+    value: ArrayLike,
+    shape: tuple[int, ...] | None = None,
+    name: str = "losses",
+    of: str = "kappa",
 ) -> Losses:
-    """Give losses as bool where all are 0 or 1, else as finite float64 ≥ 0; `n` of them."""
+    """Give losses as bool where all are 0 or 1, else as finite float64 ≥ 0.
+
+    One per point of the array `of`, whose shape is given.
+    """
     x = _column(value, name)
-    if n is not None:
-        same_length(of, n, name, x.size)
+    if shape is not None:
+        same_length(of, shape, name, x.size)
     if x.dtype == np.bool_:
         return x
     low, high = x.min(), x.max()
@@ -59,13 +66,17 @@ def losses(
         )
     if high <= 1 and (x.dtype.kind in "iu" or ((x == 0) | (x == 1)).all()):
         return x.astype(np.bool_)
+    if high > np.finfo(np.float64).max / x.size:
+        raise InvalidInput(
+            f"`{name}` must have a finite sum, got a loss of {high}: rescale the losses"
+        )
     return x.astype(np.float64)
 
 
-def errors(value: ArrayLike, n: int, of: str = "kappa") -> NDArray[np.bool_]:
-    """Give 0/1 errors as bool, and refuse any other loss; `n` of them, as many as `of` has."""
+def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> NDArray[np.bool_]:
+    """Give 0/1 errors as bool, one per point of the array `of`; refuse any other loss."""
     name = "errors"
-    x = losses(value, n, name, of=of)
+    x = losses(value, shape, name, of=of)
     if x.dtype != np.bool_:
         at = int(np.flatnonzero((x != 0) & (x != 1))[0])
         raise InvalidInput(
@@ -77,7 +88,7 @@ def errors(value: ArrayLike, n: int, of: str = "kappa") -> NDArray[np.bool_]:
 
 def probabilities(value: ArrayLike, name: str = "p") -> NDArray[np.float64]:
     """Give probabilities of being right as float64 in [0, 1]."""
-    x = kappa(value, name).astype(np.float64, copy=False)
+    x = _column(value, name)
     outside = np.flatnonzero((x < 0) | (x > 1))
     if outside.size:
         at = int(outside[0])
@@ -85,7 +96,7 @@ def probabilities(value: ArrayLike, name: str = "p") -> NDArray[np.float64]:
             f"`{name}` must lie in [0, 1], got {x[at]} at row {at}: "
             "calibrate the score to a probability first"
         )
-    return x
+    return x.astype(np.float64)
 
 
 def fraction(value: float, name: str, *, open_above: bool = False) -> float:
@@ -115,12 +126,17 @@ def at_least(value: float, least: float, name: str) -> float:
     return x
 
 
-def count(value: int, name: str) -> int:
-    """Give a whole number ≥ 1."""
-    x = number(value, name)
-    if x < 1 or x != int(x):
-        raise InvalidInput(f"`{name}` must be a whole number ≥ 1, got {value}: raise or round it")
-    return int(x)
+def count(value: int, name: str, least: int = 1) -> int:
+    """Give a whole number ≥ `least`."""
+    try:
+        x = operator.index(value)
+    except TypeError:
+        raise InvalidInput(
+            f"`{name}` must be a whole number ≥ {least}, got {value!r}: pass an int"
+        ) from None
+    if x < least:
+        raise InvalidInput(f"`{name}` must be a whole number ≥ {least}, got {x}: raise it")
+    return x
 
 
 def choice(value: str, allowed: Sequence[str], name: str) -> None:
@@ -130,12 +146,18 @@ def choice(value: str, allowed: Sequence[str], name: str) -> None:
         raise InvalidInput(f"`{name}` must be {words}, got {value!r}: choose one of them")
 
 
-def same_length(name_a: str, a: int, name_b: str, b: int) -> None:
-    """Refuse two columns that do not line up."""
-    if a != b:
+def same_length(name_a: str, a: tuple[int, ...], name_b: str, b: int) -> None:
+    """Refuse a column that does not line up with an array whose last axis are the points."""
+    if len(a) == 2 and a[1] != b:
+        raise InvalidInput(
+            f"`{name_b}` must have one value per point of `{name_a}`, got {b} for {a[1]} points in "
+            f"each of {a[0]} snapshots: pass both from the same rows"
+            + (f", or `{name_a}` transposed" if a[0] == b else "")
+        )
+    if a[-1] != b:
         raise InvalidInput(
             f"`{name_b}` must have one value per point of `{name_a}`, "
-            f"got {b} for {a}: pass both from the same rows"
+            f"got {b} for {a[-1]}: pass both from the same rows"
         )
 
 
@@ -170,16 +192,24 @@ def in_range(labels: NDArray[np.int64], classes: int, what: str) -> None:
 
 def numbers(value: ArrayLike, name: str) -> NDArray[Any]:
     """Read lists, arrays and tensors as a NumPy array of numbers, torch never being imported."""
-    value = _from_torch(value)
+    try:
+        x = np.asarray(_from_torch(value))
+    except Exception as error:
+        if "inhomogeneous" in str(error):
+            raise InvalidInput(
+                f"`{name}` must be a rectangular array, got rows of different lengths: "
+                "give every row the same length"
+            ) from None
+        raise InvalidInput(
+            f"`{name}` must be readable by NumPy, got {type(value).__name__} ({error}): "
+            "pass a list or an array"
+        ) from None
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise InvalidInput(f"`{name}` must have no masked values, got a masked array: drop them")
-    try:
-        x = np.asarray(value)
-    except ValueError:
+    if x.dtype == np.object_ and x.ndim == 0:
         raise InvalidInput(
-            f"`{name}` must be a rectangular array, got rows of different lengths: "
-            "give every row the same length"
-        ) from None
+            f"`{name}` must be an array or a list, got {type(value).__name__}: pass list(...)"
+        )
     if x.dtype.kind not in "biuf":
         raise InvalidInput(
             f"`{name}` must hold real numbers, got dtype {x.dtype}: convert it to float"
@@ -200,7 +230,7 @@ def _column(value: ArrayLike, name: str) -> NDArray[Any]:
     x = numbers(value, name)
     if x.ndim != 1:
         raise InvalidInput(
-            f"`{name}` must be 1-D (n,), got shape {x.shape}: pass one loss per point"
+            f"`{name}` must be 1-D (n,), got shape {x.shape}: pass one value per point"
         )
     _not_empty(x, name)
     _finite(x, name)

@@ -118,7 +118,7 @@ def test_all_wrong_by_integral_is_one():
 def test_the_integral_refuses_losses_that_are_not_errors():
     with pytest.raises(
         InvalidInput,
-        match=r"^`losses` must be 0/1 errors for the integral, got other values: "
+        match=r"^`losses` must be 0/1 errors for the integral, got 0.5: "
         r'use the exact sum, method="exact" \(in `eaurc`: optimal="exact"\)$',
     ):
         aurc_optimal([0.5, 2.0], method="integral")
@@ -151,6 +151,49 @@ def test_rows_are_scored_as_if_alone(area, ties, binary, shift):
     np.testing.assert_allclose(together, alone, rtol=1e-13, atol=1e-16)
 
 
+def test_rows_of_every_kind_side_by_side():
+    # One sign, both signs below 2, both signs beyond it; many short batches, and threads.
+    rng = np.random.default_rng(12)
+    kappa = rng.random((40, 50_000))
+    kappa[10:20] -= 0.5
+    kappa[20:30] = kappa[20:30] * 8 - 4
+    kappa[30:] = -kappa[30:]
+    kappa[::3] = np.round(kappa[::3], 2)
+    errors = rng.random(50_000) < 0.1
+    alone = [eaurc(row, errors) for row in kappa]
+    np.testing.assert_allclose(eaurc(kappa, errors), alone, rtol=1e-13)
+    shuffled = rng.permutation(40)
+    np.testing.assert_allclose(
+        eaurc(kappa[shuffled], errors), np.array(alone)[shuffled], rtol=1e-13
+    )
+    half = kappa.astype(np.float32)
+    np.testing.assert_allclose(
+        eaurc(half, errors), [eaurc(row.astype(float), errors) for row in half], rtol=1e-13
+    )
+
+
+def test_a_tie_does_not_reach_into_the_next_row():
+    errors = [0, 1, 0, 1]
+    np.testing.assert_allclose(aurc(np.ones((3, 4)), errors), [0.5] * 3, rtol=1e-15)
+    falling = np.array([[1, 2, 3, 1], [1, 1, 2, 2], [2, 1, 1, 2]])
+    alone = [aurc(row, errors) for row in falling]
+    np.testing.assert_allclose(aurc(falling, errors), alone, rtol=1e-15)
+
+
+def test_both_signs_below_two_keep_every_bit():
+    tiny, two = np.nextafter(0.0, 1), np.nextafter(2.0, 0)
+    scores = [two, 1.0, tiny, 0.0, -tiny, -1.0, -two]
+    for dtype in (np.float64, np.float32):
+        kappa = (
+            np.array(scores, dtype)
+            if dtype == np.float64
+            else np.array([1.9999999, 1, 1e-45, 0, -1e-45, -1, -1.9999999], dtype)
+        )
+        for wrong in range(7):
+            errors = np.arange(7) == wrong
+            assert aurc(kappa, errors) == pytest.approx(aurc(-np.arange(7), errors), rel=1e-15)
+
+
 def test_one_row_gives_an_array():
     assert aurc(np.ones((1, 3)), [0, 1, 0]).shape == (1,)
 
@@ -174,11 +217,10 @@ def test_beyond_the_table_of_harmonic_numbers(levels):
     if levels:
         kappa = np.round(kappa * levels) / levels
     order = np.lexsort((errors, -kappa))
-    values, first, size = np.unique(-kappa[order], return_index=True, return_counts=True)
+    _, first, size = np.unique(-kappa[order], return_index=True, return_counts=True)
     mean = np.repeat(np.add.reduceat(errors[order].astype(float), first) / size, size)
     plain = np.mean(np.cumsum(mean) / np.arange(1, n + 1))
     assert aurc(kappa, errors) == pytest.approx(plain, rel=1e-11)
-    assert len(values) == len(first)
 
 
 @pytest.mark.parametrize("ties", ["expected", "threshold"])
@@ -199,9 +241,30 @@ def test_all_wrong(ties):
 @pytest.mark.parametrize("ties", ["expected", "threshold"])
 def test_equal_losses_leave_nothing_to_rank(ties):
     # 0.1 is not exact in binary: sums of it must not leave a trace.
-    kappa = np.repeat(np.arange(7), 3)
-    assert eaurc(kappa, np.full(21, 0.1)) == 0.0
-    assert naurc(kappa, np.full(21, 0.1), ties=ties) == 0.0
+    for size in (3, 10):
+        kappa = np.repeat(np.arange(7), size)
+        assert eaurc(kappa, np.full(7 * size, 0.1), ties=ties) == 0.0
+        assert naurc(kappa, np.full(7 * size, 0.1), ties=ties) == 0.0
+
+
+def test_zero_has_no_minus():
+    assert f"{eaurc([3, 2, 1], [0.1, 0.2, 0.3])} {naurc([3, 2, 1], [0.1, 0.2, 0.3])}" == "0.0 0.0"
+
+
+def test_a_common_height_of_the_losses_hides_nothing():
+    step = np.nextafter(1.5, 2)
+    assert naurc([2, 1], [1.5, step]) == 0.0
+    assert naurc([2, 1], [step, 1.5]) == pytest.approx(2.0)  # the worst order of two
+    rng = np.random.default_rng(11)
+    kappa, losses = rng.random(300), rng.integers(0, 2**20, 300) / 2**20
+    raised = naurc(kappa, losses + 2**30)  # exact in float64
+    assert raised == pytest.approx(naurc(kappa, losses), rel=1e-12)
+
+
+@pytest.mark.parametrize("losses", [[1e308, 1.5e308, 1.7e308], np.array(["1e4000"], "g")])
+def test_losses_beyond_float64_are_refused(losses):
+    with pytest.raises(InvalidInput, match=r"^`losses` must have a finite sum, got a loss of "):
+        aurc(np.arange(len(losses)), losses)
 
 
 @pytest.mark.parametrize("error", [0, 1])
@@ -278,9 +341,10 @@ def test_ten_million_equal_scores():
     assert aurc(np.ones(10**7), errors) == pytest.approx(1234 / 10**7, rel=1e-12)
 
 
-def test_aurc_of_ten_million_points_takes_at_most_400_mb():
+@pytest.mark.parametrize("shift", [0.0, -0.5])
+def test_aurc_of_ten_million_points_takes_at_most_400_mb(shift):
     rng = np.random.default_rng(10)
-    kappa, errors = rng.random(10**7), rng.random(10**7) < 0.1
+    kappa, errors = rng.random(10**7) + shift, rng.random(10**7) < 0.1
     tracemalloc.start()
     try:
         aurc(kappa, errors)

@@ -92,8 +92,9 @@ def test_the_seed_fixes_the_interval_and_another_moves_it():
 def test_the_number_of_cores_changes_nothing(monkeypatch):
     kappa, errors = draw(9, n=5000)
     many = bootstrap(aurc, kappa, errors)
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert bootstrap(aurc, kappa, errors) == many
+    for cores in (1, 2, 8):
+        monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda cores=cores: cores)
+        assert bootstrap(aurc, kappa, errors) == many
 
 
 def test_any_metric_of_two_arrays():
@@ -146,10 +147,12 @@ def test_paired_intervals_cover_a_known_difference():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"resamples": 0}, "`resamples` must be a whole number ≥ 1, got 0: raise or round it"),
+        ({"resamples": 0}, "`resamples` must be a whole number ≥ 1, got 0: raise it"),
+        ({"resamples": "9"}, "`resamples` must be a whole number ≥ 1, got '9': pass an int"),
         ({"level": 1.0}, "`level` must lie in (0, 1), got 1.0: write 95 % as 0.95"),
         ({"level": 95}, "`level` must lie in (0, 1), got 95: write 95 % as 0.95"),
-        ({"seed": -1}, "`seed` must be ≥ 0, got -1: raise it"),
+        ({"seed": -1}, "`seed` must be a whole number ≥ 0, got -1: raise it"),
+        ({"seed": 1.9}, "`seed` must be a whole number ≥ 0, got 1.9: pass an int"),
     ],
 )
 def test_refusals(arguments, sentence):
@@ -167,7 +170,39 @@ def test_scores_of_different_lengths_are_refused():
     )
 
 
-def test_a_metric_of_many_numbers_is_refused():
+@pytest.mark.parametrize(
+    ("metric", "sentence"),
+    [
+        (lambda k, e: k, "`metric` must give one number, got shape (2,): return a float"),
+        (lambda k, e: None, "`metric` must give one number, got None: return a float"),
+        ("aurc", "`metric` must be a function, got 'aurc': pass e.g. snapsure.aurc"),
+        (
+            lambda k, e: np.nan,
+            "`metric` must give a finite number, got nan: "
+            "a probability of 0 or 1 that was wrong makes nll infinite; clip it",
+        ),
+    ],
+)
+def test_a_metric_that_is_none_is_refused(metric, sentence):
     with pytest.raises(InvalidInput) as caught:
-        bootstrap(lambda k, e: k, [0.1, 0.2], [0, 1])
-    assert str(caught.value) == "`metric` must give one number, got shape (2,): return a float"
+        bootstrap(metric, [0.1, 0.2], [0, 1])
+    assert str(caught.value) == sentence
+
+
+def test_an_infinite_nll_is_refused_and_not_made_nan():
+    with pytest.raises(InvalidInput, match=r"^`metric` must give a finite number, got inf"):
+        bootstrap(nll, [1.0, 0.5, 0.7], [1, 0, 0])
+
+
+def test_losses_of_another_length_are_told_by_the_name_of_the_score():
+    with pytest.raises(InvalidInput, match=r"^`losses` must have one value per point of `kappa_a`"):
+        bootstrap_difference(aurc, [1.0, 0.5], [1.0, 0.2], [1, 0, 0])
+
+
+def test_a_metric_of_the_users_sees_the_values():
+    third = np.array([1, 2], np.longdouble) / 3
+    assert bootstrap(lambda k, e: k.max(), third, [0, 1], resamples=5).estimate == 2 / 3
+
+
+def test_all_wrong_resamples_leave_nothing_to_rank():
+    assert bootstrap(naurc, [1, 2, 3], [1, 1, 1], resamples=20) == (0.0, 0.0, 0.0)

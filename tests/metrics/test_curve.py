@@ -19,7 +19,12 @@ def test_thresholds_are_in_the_unit_of_the_scores():
     big = 2**60
     curve = rc_curve(np.array([big, big + 1024]), [1, 0])
     assert curve.theta.tolist() == [float(big + 1024), float(big)]
-    assert rc_curve(np.array([1, 2, 3], dtype=np.int64), [0, 0, 0]).theta.tolist() == [3, 2, 1]
+    for dtype in ("i8", "u8", "g"):
+        assert rc_curve(np.array([1, 2, 3], dtype), [0, 0, 0]).theta.tolist() == [3, 2, 1]
+        curve = rc_curve(np.array([big, big + 1024, big + 2048], dtype), [0, 0, 0])
+        assert curve.theta.tolist() == [float(big + 2048), float(big + 1024), float(big)]
+    third = np.array([1, 2], np.longdouble) / 3
+    assert rc_curve(third, [0, 0]).theta.tolist() == [2 / 3, 1 / 3]
 
 
 def test_theta_has_no_minus_zero():
@@ -53,3 +58,10 @@ def test_coverage_at_risk_looks_past_an_early_mistake():
 
 def test_coverage_at_risk_is_zero_where_nothing_fits():
     assert coverage_at_risk([0.9, 0.1], [1, 1], 0.5) == 0.0
+
+
+def test_coverage_at_risk_forgives_the_last_bit_of_a_sum():
+    assert coverage_at_risk([3, 2, 1], [0.1, 0.1, 0.1], 0.1) == 1.0
+    assert coverage_at_risk([3, 2, 1], [0.1, 0.2, 0.3], 0.2) == 1.0
+    for n in range(1, 100):
+        assert coverage_at_risk(np.arange(n), np.full(n, 0.1), 0.1) == 1.0

@@ -66,7 +66,7 @@ BAD_PAIRS = [
     (
         [0.1, 0.2],
         [[0, 1]],
-        "`losses` must be 1-D (n,), got shape (1, 2): pass one loss per point",
+        "`losses` must be 1-D (n,), got shape (1, 2): pass one value per point",
     ),
     ([0.1, 0.2], [0, -1], "`losses` must be ≥ 0, got -1 at row 1: pass 0/1 errors or a loss"),
     (
@@ -86,6 +86,17 @@ BAD_PAIRS = [
         [0, 1],
         "`kappa` must be a rectangular array, got rows of different lengths: "
         "give every row the same length",
+    ),
+    (
+        (x for x in [0.1, 0.2]),
+        [0, 1],
+        "`kappa` must be an array or a list, got generator: pass list(...)",
+    ),
+    (
+        [torch.tensor(0.1, requires_grad=True)],
+        [0],
+        "`kappa` must be readable by NumPy, got list (Can't call numpy() on Tensor that requires "
+        "grad. Use tensor.detach().numpy() instead.): pass a list or an array",
     ),
     (
         np.ma.array([0.1, 0.2], mask=[True, False]),
@@ -108,6 +119,10 @@ def test_shapes_of_the_areas(area):
     )
     assert sentence(area, 0.5, [0]) == (
         "`kappa` must be 1-D (n,) or 2-D (snapshots, n), got shape (): reshape it"
+    )
+    assert sentence(area, np.zeros((100, 10)), [0] * 100) == (
+        "`losses` must have one value per point of `kappa`, got 100 for 10 points in each of 100 "
+        "snapshots: pass both from the same rows, or `kappa` transposed"
     )
     table = np.zeros((2, 3))
     table[1, 2] = np.nan
@@ -177,7 +192,7 @@ def test_probabilities(call):
 
 def test_bins():
     assert sentence(ece, [0.5], [0], bins=1.5) == (
-        "`bins` must be a whole number ≥ 1, got 1.5: raise or round it"
+        "`bins` must be a whole number ≥ 1, got 1.5: pass an int"
     )
 
 

@@ -43,4 +43,14 @@ def test_ece_is_the_gap_of_its_bins(bins):
 
 
 def test_ece_puts_zero_in_the_first_bin_and_edges_below():
-    assert ece([0.0, 0.5, 1.0], [1, 0, 0], bins=2) == pytest.approx(0.5 / 3)
+    # 0.5 belongs to (0, 0.5], and 0.6 has a bin of its own: gaps 0.5 and 0.6 over two points.
+    assert ece([0.5, 0.6], [0, 1], bins=2) == pytest.approx(0.55)
+    assert ece([0.0, 0.5], [1, 1], bins=2) == pytest.approx(0.25)
+    # 0.07 · 100 is a little over 7 in binary; 0.07 and 0.065 still share the bin (0.06, 0.07].
+    assert ece([0.07, 0.065], [0, 1], bins=100) == pytest.approx(abs(0.135 - 1) / 2)
+
+
+def test_probabilities_of_wider_types_keep_their_values():
+    third = np.array([1, 2], dtype=np.longdouble) / 3
+    for metric in (nll, brier, ece):
+        assert metric(third, [0, 1]) == metric(third.astype(float), [0, 1])

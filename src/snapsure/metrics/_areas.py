@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.metrics._error_areas import error_area, error_excess
-from snapsure.metrics._rank import loss_order, tie_groups
+from snapsure.metrics._rank import expected_losses, tie_groups
 from snapsure.metrics._weights import HARMONIC, LINEAR, Weights
 
 Kappa = NDArray[np.floating[Any]]
@@ -83,8 +83,8 @@ def eaurc(
 ) -> Any:
     """Excess AURC over the best order in hindsight, AURC(κ) − AURC(κ*).
 
-    Computed as one sum of non-negative terms, not as a difference of two areas: never negative, and
-    exactly 0 for a perfect ranking. Arguments as for `aurc`.
+    Not computed as a difference of two areas, but by how far each error stands above its place in
+    the best order: never negative, and exactly 0 for a perfect ranking. Arguments as for `aurc`.
 
     Parameters
     ----------
@@ -118,10 +118,10 @@ def naurc(kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected") -> Any
     1.0
     """
     excess = eaurc(kappa, losses, ties=ties)
-    loss = _validate.losses(losses)
+    loss = _from_zero(_validate.losses(losses))
     # Sorted, because the rounding of a mean depends on the order of its rows.
     gap = float(np.sort(loss).mean()) - _optimal(loss)
-    return excess / gap if loss.min() < loss.max() else excess * 0.0
+    return excess / gap if gap > 0 else excess * 0.0
 
 
 def aurc_optimal(losses: ArrayLike, *, method: str = "exact") -> float:
@@ -149,7 +149,8 @@ def aurc_optimal(losses: ArrayLike, *, method: str = "exact") -> float:
         return _optimal(loss)
     if loss.dtype != np.bool_:
         raise InvalidInput(
-            "`losses` must be 0/1 errors for the integral, got other values: "
+            "`losses` must be 0/1 errors for the integral, "
+            f"got {loss[(loss != 0) & (loss != 1)][0]}: "
             'use the exact sum, method="exact" (in `eaurc`: optimal="exact")'
         )
     rate = float(loss.mean())
@@ -158,7 +159,7 @@ def aurc_optimal(losses: ArrayLike, *, method: str = "exact") -> float:
 
 def _by_row(area: Area, kappa: ArrayLike, losses: ArrayLike) -> Any:
     scores = _validate.kappa(kappa, ndim=(1, 2))
-    loss = _validate.losses(losses, scores.shape[-1])
+    loss = _validate.losses(losses, scores.shape)
     if scores.ndim == 1:
         return float(area(scores[None], loss)[0])
     return area(scores, loss)
@@ -169,16 +170,17 @@ def _expected_area(rows: Kappa, losses: Losses, weights: Weights) -> Values:
         return error_area(rows, losses, weights)
     n = losses.size
     top = float(weights.span(n, n + 1)[0])
-    total = [_weigh(_expected_losses(row, losses), weights, top) for row in rows]
+    total = [_weigh(expected_losses(row, losses), weights, top) for row in rows]
     return np.array(total) / weights.scale(n)
 
 
 def _expected_excess(rows: Kappa, losses: Losses) -> Values:
     if losses.dtype == np.bool_:
         return error_excess(rows, losses)
+    losses = _from_zero(losses)
     best = np.sort(losses)
-    total = [-_weigh(best - _expected_losses(row, losses), HARMONIC, 0.0) for row in rows]
-    return np.maximum(0.0, np.array(total) / losses.size)
+    total = [-_weigh(best - expected_losses(row, losses), HARMONIC, 0.0) for row in rows]
+    return np.maximum(0.0, np.array(total) / losses.size) + 0.0
 
 
 def _weigh(ranked: NDArray[np.float64], weights: Weights, top: float) -> float:
@@ -190,18 +192,9 @@ def _weigh(ranked: NDArray[np.float64], weights: Weights, top: float) -> float:
     return total
 
 
-def _expected_losses(kappa: Kappa, losses: NDArray[Any]) -> NDArray[np.float64]:
-    """Losses from the surest point on, tied points each taking the mean of their group."""
-    order, new = loss_order(kappa, losses)
-    ranked = losses[order]
-    if new.all():
-        return ranked
-    first = np.flatnonzero(new)
-    size = np.diff(first, append=ranked.size)
-    mean = np.add.reduceat(ranked, first) / size
-    # Equal losses must keep their value to the last bit: then a perfect ranking has excess 0.
-    mean = np.clip(mean, ranked[first], ranked[first + size - 1])
-    return np.repeat(mean, size)
+def _from_zero(losses: Losses) -> Losses:
+    """Losses less the smallest: no excess changes, and nothing is lost to a common height."""
+    return losses if losses.dtype == np.bool_ else losses - losses.min()
 
 
 def _threshold_area(rows: Kappa, losses: Losses, weights: Weights) -> Values:
@@ -209,6 +202,7 @@ def _threshold_area(rows: Kappa, losses: Losses, weights: Weights) -> Values:
 
 
 def _threshold_excess(rows: Kappa, losses: Losses) -> Values:
+    losses = _from_zero(losses)
     best = np.cumsum(np.sort(losses), dtype=np.float64) / np.arange(1, losses.size + 1)
     excess = [np.mean(_threshold_risks(row, losses, HARMONIC) - best) for row in rows]
     return np.maximum(0.0, excess)

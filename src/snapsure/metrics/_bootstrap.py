@@ -108,11 +108,16 @@ def _interval(
     seed: int,
 ) -> Interval:
     scores = [_validate.kappa(value, name) for name, value in named_scores]
-    loss = _validate.losses(losses, scores[0].size)
+    own = all(metric is not area for area, _ in _AREAS)
+    if own:  # a metric of the user's may look at values; ours look at the order alone
+        scores = [_validate.numbers(value, name).astype(np.float64) for name, value in named_scores]
+    loss = _validate.losses(losses, scores[0].shape, of=named_scores[0][0])
     if len(scores) == 2:
-        _validate.same_length("kappa_a", scores[0].size, "kappa_b", scores[1].size)
+        _validate.same_length("kappa_a", scores[0].shape, "kappa_b", scores[1].size)
+    if not callable(metric):
+        raise InvalidInput(f"`metric` must be a function, got {metric!r}: pass e.g. snapsure.aurc")
     resamples = _validate.count(resamples, "resamples")
-    seed = int(_validate.at_least(seed, 0, "seed"))
+    seed = _validate.count(seed, "seed", least=0)
     tail = (1 - _validate.fraction(level, "level", open_above=True)) / 2
 
     order = np.lexsort((loss, *scores))
@@ -126,9 +131,13 @@ def _interval(
 
 
 def _single(value: Any) -> float:
-    if np.ndim(value) != 0:
+    if np.ndim(value) != 0 or value is None:
+        got = "None" if value is None else f"shape {np.shape(value)}"
+        raise InvalidInput(f"`metric` must give one number, got {got}: return a float")
+    if not np.isfinite(value):
         raise InvalidInput(
-            f"`metric` must give one number, got shape {np.shape(value)}: return a float"
+            f"`metric` must give a finite number, got {value}: "
+            "a probability of 0 or 1 that was wrong makes nll infinite; clip it"
         )
     return float(value)
 
@@ -214,9 +223,7 @@ def _excess(block: ErrorBlock, n: int) -> Values:
 
 def _normalised_excess(block: ErrorBlock, n: int) -> Values:
     right = n - block.counts
-    harmonic = HARMONIC.span(0, n + 1)
-    best = block.counts - right * (harmonic[n] - harmonic[right])
-    gap = (block.counts - best) / n
+    gap = right * (HARMONIC.span(n, n + 1) - HARMONIC.at(right)) / n
     excess = _excess(block, n)
     ranked = (right > 0) & (right < n)
     normalised: Values = np.divide(excess, gap, out=np.zeros_like(excess), where=ranked)

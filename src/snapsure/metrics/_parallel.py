@@ -9,38 +9,30 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# More would wait for whoever takes the results, and hold memory meanwhile.
+_MOST_WORKERS = 7
+
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Give function(item) for each item, in order, threads working ahead of the taker.
 
     Short steps in Python make threads wait for each other: `function` should spend its time in a
-    few long calls that release the GIL, and leave the rest to whoever takes the results. The taker
-    lends a hand while the next result is not there.
+    few long calls that release the GIL, and leave the rest to whoever takes the results.
     """
-    workers = max(1, (os.cpu_count() or 1) - 1)
-    most = 2 * workers + 2
-    todo = iter(items)
+    workers = max(1, min(_cores() - 1, _MOST_WORKERS))
     results: deque[Future[Result]] = deque()
-
-    def add(submit: Callable[[Item], Future[Result]]) -> bool:
-        for item in todo:
-            results.append(submit(item))
-            return True
-        return False
-
-    def by_hand(item: Item) -> Future[Result]:
-        result: Future[Result] = Future()
-        result.set_result(function(item))
-        return result
-
     with ThreadPoolExecutor(workers) as pool:
-
-        def by_thread(item: Item) -> Future[Result]:
-            return pool.submit(function, item)
-
-        while add(by_thread) or results:
-            if len(results) <= workers and add(by_thread):
-                continue
-            while not results[0].done() and len(results) < most and add(by_hand):
-                pass
+        for item in items:
+            results.append(pool.submit(function, item))
+            if len(results) > workers + 1:
+                yield results.popleft().result()
+        while results:
             yield results.popleft().result()
+
+
+def _cores() -> int:
+    """Cores that this process may use, where the system tells."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1

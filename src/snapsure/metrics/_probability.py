@@ -53,11 +53,11 @@ def ece(p: ArrayLike, errors: ArrayLike, bins: int = 15) -> float:
     """
     probability, wrong = _pair(p, errors)
     bins = _validate.count(bins, "bins")
-    at = np.clip(np.ceil(probability * bins).astype(np.int64) - 1, 0, bins - 1)
+    at = np.searchsorted(np.arange(1, bins) / bins, probability)
     gaps = np.bincount(at, weights=probability - ~wrong, minlength=bins)
     return float(np.abs(gaps).sum() / probability.size)
 
 
 def _pair(p: ArrayLike, errors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     probability = _validate.probabilities(p)
-    return probability, _validate.errors(errors, probability.size, of="p")
+    return probability, _validate.errors(errors, probability.shape, of="p")

@@ -1,4 +1,4 @@
-"""The only place that sorts: points from surest to least sure, with their ties found.
+"""The only place that ranks by κ: points from surest to least sure, with their ties found.
 
 κ higher is surer, losses lower is better. Two ways in, by the kind of loss:
 
@@ -61,13 +61,12 @@ class ErrorRanker:
         Short rows come several to a batch, and as one block. A long row is a batch of its own, and
         its blocks are stretches of it, from the surest point on.
         """
-        at_once = rows_at_once(errors.size) if _one_signed(kappa) else 1
-        rows = [kappa[low : low + at_once] for low in range(0, len(kappa), at_once)]
         read: list[Keys] = []  # what has been read is written again
-        keys = (_keys_by_sign(batch, errors, read) for batch in rows)
-        for parts in map(_sort, keys) if len(rows) == 1 else ahead(_sort, keys):
+        keys = _keyed_batches(kappa, errors, read)
+        alone = len(kappa) <= rows_at_once(errors.size)
+        for parts in map(_sort, keys) if alone else ahead(_sort, keys):
             yield self._read_parts(parts)
-            read += parts
+            read[:] = parts
 
     def _read_parts(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
         offset = 0
@@ -123,10 +122,6 @@ def rows_at_once(n: int) -> int:
     return max(1, _ROWS // n)
 
 
-def _one_signed(kappa: Kappa) -> bool:
-    return bool(kappa.min() >= 0 or kappa.max() < 0)
-
-
 def loss_order(kappa: Kappa, losses: NDArray[np.generic]) -> tuple[Ints, NDArray[np.bool_]]:
     """Order from the surest on, and where in it a new κ starts; tied points by their loss."""
     order = np.argsort(-kappa)
@@ -140,6 +135,20 @@ def loss_order(kappa: Kappa, losses: NDArray[np.generic]) -> tuple[Ints, NDArray
     return order, new
 
 
+def expected_losses(kappa: Kappa, losses: NDArray[Any]) -> NDArray[np.float64]:
+    """Losses from the surest point on, tied points each taking the mean of their group."""
+    order, new = loss_order(kappa, losses)
+    ranked = losses[order]
+    if new.all():
+        return ranked
+    first = np.flatnonzero(new)
+    size = np.diff(first, append=ranked.size)
+    mean = np.add.reduceat(ranked, first) / size
+    # Equal losses must keep their value to the last bit: then a perfect ranking has excess 0.
+    mean = np.clip(mean, ranked[first], ranked[first + size - 1])
+    return np.repeat(mean, size)
+
+
 def tie_groups(kappa: Kappa, losses: NDArray[Any]) -> TieGroups:
     """Thresholds, how many points each accepts, and the loss it lets through."""
     order, new = loss_order(kappa, losses)
@@ -150,12 +159,54 @@ def tie_groups(kappa: Kappa, losses: NDArray[Any]) -> TieGroups:
     )
 
 
-def _keys_by_sign(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> list[Keys]:
-    """Keys of κ ≥ 0, then of κ < 0; a row of both signs must come alone."""
-    if _one_signed(kappa):
-        return [_keys(kappa, errors, spare)]
-    negative = kappa[0] < 0
-    return [_keys(kappa[:, part], errors[part], spare) for part in (~negative, negative)]
+def _keyed_batches(
+    kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]
+) -> Iterator[list[Keys]]:
+    """Keys of the rows, batch by batch; of a row that needs two sets of keys, both."""
+    at_once = rows_at_once(errors.size)
+    for low in range(0, len(kappa), at_once):
+        batch = kappa[low : low + at_once]
+        least, most = batch.min(), batch.max()
+        if least >= 0 or most < 0:
+            yield [_keys_of_one_sign(batch, errors, spare)]
+        elif -2 < least and most < 2:
+            yield [_keys_below_two(batch, errors, spare)]
+        else:
+            for row in batch:
+                yield _keys_by_sign(row, errors, spare)
+
+
+def _keys_by_sign(row: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> list[Keys]:
+    """Keys of κ ≥ 0, then of κ < 0."""
+    negative = row < 0
+    return [
+        _keys_of_one_sign(row[None, part], errors[part], spare)
+        for part in (~negative, negative)
+        if part.any()
+    ]
+
+
+def _keys_below_two(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> Keys:
+    """Keys of both signs: below 2 the second highest bit is free, and holds the sign."""
+    bits: NDArray[Any] = kappa.view(np.int64 if kappa.itemsize == 8 else np.int32)
+    largest = np.iinfo(bits.dtype).max
+    keys = _memory(bits, spare)
+    for low in range(0, errors.size, _BLOCK):
+        part, read = keys[:, low : low + _BLOCK], bits[:, low : low + _BLOCK]
+        size = read & largest
+        part[:] = (largest // 2 + 1) - np.where(read < 0, -size, size)
+        part <<= 1
+        part |= errors[low : low + _BLOCK].astype(keys.dtype)
+    return keys
+
+
+def _memory(bits: NDArray[Any], spare: list[Keys]) -> Keys:
+    """Memory for keys, of what is spare if it fits."""
+    dtype = np.uint64 if bits.itemsize == 8 else np.uint32
+    keys = spare.pop() if spare else None
+    if keys is None or keys.shape != bits.shape or keys.dtype != dtype:
+        keys = np.empty(bits.shape, dtype)
+    return keys
 
 
 def _sort(parts: list[Keys]) -> list[Keys]:
@@ -164,12 +215,10 @@ def _sort(parts: list[Keys]) -> list[Keys]:
     return parts
 
 
-def _keys(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> Keys:
+def _keys_of_one_sign(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> Keys:
     """Keys whose rise is the fall of κ, all of one sign; the lowest bit is the error."""
     bits = kappa.view(np.uint64 if kappa.dtype == np.float64 else np.uint32)
-    keys = spare.pop() if spare else np.empty_like(bits)
-    if keys.shape != bits.shape:
-        keys = np.empty_like(bits)
+    keys = _memory(bits, spare)
     positive = kappa.flat[0] >= 0
     for low in range(0, errors.size, _BLOCK):
         part, read = keys[:, low : low + _BLOCK], bits[:, low : low + _BLOCK]

@@ -29,9 +29,9 @@ class MCDropout(Kappa):
     """
 
     def __init__(self, passes: int = 100, p: float | None = 0.5, *, seed: int = 0) -> None:
-        self._passes = int(_validate.at_least(_validate.count(passes, "passes"), 2, "passes"))
+        self._passes = _validate.count(passes, "passes", least=2)
         self._p = None if p is None else _validate.fraction(p, "p", open_above=True)
-        self._seed = int(_validate.at_least(seed, 0, "seed"))
+        self._seed = _validate.count(seed, "seed", least=0)
 
     @property
     def name(self) -> str:

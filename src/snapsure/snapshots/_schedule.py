@@ -60,7 +60,7 @@ class Evenly(Schedule):
 
     def __init__(self, total: int, k: int = 30, start: float = 0.4, *, first: int = 1) -> None:
         self._total = _validate.count(total, "total")
-        self._first = int(_validate.number(first, "first"))
+        self._first = _validate.count(first, "first", least=0)
         k = _validate.count(k, "k")
         begin = max(1, math.floor(_validate.share(start, "start") * self._total))
         step = (self._total - begin) / max(1, k - 1)
@@ -107,7 +107,7 @@ class Budget(Schedule):
     """
 
     def __init__(self, keep: int, start: float = 0.4) -> None:
-        self._keep = int(_validate.at_least(_validate.count(keep, "keep"), 2, "keep"))
+        self._keep = _validate.count(keep, "keep", least=2)
         self._start = _validate.share(start, "start")
 
     def wants(self, epoch: int) -> bool:

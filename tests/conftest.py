@@ -1,0 +1,70 @@
+"""A small convolutional network, really trained on scikit-learn's digits, once for all tests."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from snapsure import Recorder, SnapshotStore
+
+EPOCHS, TRAIN = 6, 1000
+
+
+def digits_network():
+    """Convolutions and batch normalisation, then a head with dropout."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, 32),
+        nn.ReLU(),
+        nn.Dropout(0.3),
+        nn.Linear(32, 10),
+    )
+
+
+@dataclass
+class Digits:
+    """The trained network's snapshots, and the data it was and was not trained on."""
+
+    store: SnapshotStore
+    train: tuple
+    test: tuple
+
+    def model(self):
+        return digits_network()
+
+
+def train_digits(folder, seed):
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
+    labels = torch.tensor(digits.target)
+    torch.manual_seed(seed)
+    model = digits_network()
+    recorder = Recorder(folder)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for epoch in range(1, EPOCHS + 1):
+        model.train()
+        for rows in torch.randperm(TRAIN).split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+        recorder.record(model, epoch)
+    return Digits(
+        recorder.store, (images[:TRAIN], labels[:TRAIN]), (images[TRAIN:], labels[TRAIN:])
+    )
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    return train_digits(tmp_path_factory.mktemp("digits"), seed=0)
+
+
+@pytest.fixture(scope="session")
+def other_digits(tmp_path_factory):
+    """A second member for ensembles."""
+    return train_digits(tmp_path_factory.mktemp("other"), seed=1)

@@ -1,0 +1,100 @@
+"""When snapshots are taken, and which are let go."""
+
+import numpy as np
+import pytest
+
+from snapsure import Budget, Evenly, EveryEpoch
+from snapsure.errors import InvalidInput
+
+
+def held_after(schedule, epochs):
+    """Yield what a store would hold after each epoch."""
+    held = []
+    for epoch in range(1, epochs + 1):
+        gone = schedule.surplus(held, epoch)
+        assert set(gone) <= set(held)
+        held = sorted(set(held) - set(gone))
+        if schedule.wants(epoch):
+            held.append(epoch)
+        yield held
+
+
+def test_every_epoch():
+    assert [len(held) for held in held_after(EveryEpoch(), 5)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("total", [1, 2, 5, 29, 30, 31, 90, 250, 1000])
+@pytest.mark.parametrize("k", [1, 2, 10, 30, 50])
+@pytest.mark.parametrize("start", [0.0, 0.4, 0.9])
+def test_evenly_takes_the_nearest_to_a_grid_with_both_ends(total, k, start):
+    schedule = Evenly(total, k, start)
+    taken = [epoch for epoch in range(1, total + 1) if schedule.wants(epoch)]
+    begin = max(1, int(np.floor(start * total)))
+    grid = np.linspace(begin, total, k) if k > 1 else [total]
+    assert taken[-1] == total
+    assert k == 1 or taken[0] == begin
+    assert len(taken) <= k
+    assert max(min(abs(g - t) for t in taken) for g in grid) <= 0.5 + 1e-9
+    if k <= total - begin + 1:
+        assert len(taken) == k
+
+
+def test_evenly_counts_from_zero_if_told():
+    schedule = Evenly(10, 4, first=0)
+    assert [epoch for epoch in range(10) if schedule.wants(epoch)] == [3, 5, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "remedy"),
+    [(0, "pass first=0 to count from 0"), (11, "pass the total number of epochs")],
+)
+def test_evenly_refuses_epochs_that_it_does_not_know(epoch, remedy):
+    with pytest.raises(InvalidInput) as caught:
+        Evenly(10).wants(epoch)
+    assert str(caught.value) == (
+        f"`epoch` must lie in 1…10 by Evenly(total=10, first=1), got {epoch}: {remedy}"
+    )
+
+
+@pytest.mark.parametrize("keep", [2, 3, 4, 5, 8, 13, 30, 50])
+@pytest.mark.parametrize("start", [0.0, 0.4])
+def test_budget_after_any_number_of_epochs(keep, start):
+    for epoch, held in enumerate(held_after(Budget(keep, start), 3000), 1):
+        assert len(held) == min(keep, epoch)  # never more, and none wasted
+        assert held[-1] == epoch
+        if epoch < 3 * keep or keep < 3:
+            continue
+        ideal = (1 - start) * epoch / (keep - 1)
+        gaps = np.diff(held)
+        # The stretch is covered: from its start, or a little before it, in steps about even.
+        assert held[0] <= max(1, start * epoch)
+        assert held[0] >= start * epoch - 2.5 * ideal
+        assert gaps.max() <= 2.2 * ideal
+        if keep > 3:
+            assert gaps.max() <= 3 * gaps[:-1].min()
+
+
+def test_budget_goes_on_from_what_it_finds():
+    whole = list(held_after(Budget(7), 200))[-1]
+    held = list(held_after(Budget(7), 120))[-1]
+    for epoch in range(121, 201):
+        held = sorted({*held, epoch} - {*Budget(7).surplus(held, epoch)})
+    assert held == whole
+
+
+def test_budget_makes_room_in_a_folder_that_is_too_full():
+    assert len(Budget(3).surplus(range(1, 11), 11)) == 8
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Budget(1), "`keep` must be a whole number ≥ 2, got 1: raise it"),
+        (lambda: Budget(5, start=1.0), "`start` must lie in [0, 1), got 1.0: write 40 % as 0.4"),
+        (lambda: Evenly(0), "`total` must be a whole number ≥ 1, got 0: raise it"),
+    ],
+)
+def test_refusals(make, sentence):
+    with pytest.raises(InvalidInput) as caught:
+        make()
+    assert str(caught.value) == sentence

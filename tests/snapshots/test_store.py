@@ -1,0 +1,427 @@
+"""The store: what goes in comes out, or is refused with a sentence."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from snapsure import Budget, Evenly, Recorder, SnapshotStore
+from snapsure.errors import (
+    CorruptFile,
+    InvalidInput,
+    StorageError,
+    StoreLocked,
+    UnsafeFile,
+    WrongArchitecture,
+)
+from snapsure.snapshots import _weights
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SnapshotStore(tmp_path / "run")
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    return all(torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype for name in a)
+
+
+def test_a_network_comes_back_buffers_and_all(store):
+    model = network()
+    model(torch.randn(8, 3))  # moves BatchNorm's buffers
+    store.save(model, 3)
+    assert same(store.load(3), model.state_dict())
+    other = network()
+    store.load_into(other, 3)
+    assert same(other.state_dict(), model.state_dict())
+
+
+def test_the_file_is_plain_safetensors(store):
+    model = network()
+    store.save(model, 3)
+    assert same(load_file(store.path / "epoch-000003.safetensors"), model.state_dict())
+
+
+def test_epochs_in_order(store):
+    for epoch in (10, 2, 7):
+        store.save(network(), epoch)
+    assert store.epochs == list(store) == [2, 7, 10]
+    assert len(store) == 3
+    assert 7 in store
+    assert 8 not in store
+
+
+def test_a_store_that_was_never_written_is_empty_and_makes_no_folder(store):
+    assert store.epochs == []
+    assert not store.path.exists()
+
+
+def test_every_type_and_layout_of_tensor(store):
+    base = torch.randn(4, 6)
+    state = {
+        "transposed": base.T,
+        "slice": base[1:3, ::2],
+        "channels_last": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        "scalar": torch.tensor(5),
+        "empty": torch.zeros(0, 3),
+        "also_empty": torch.zeros(0, 3),
+        "bool": torch.tensor([True, False]),
+        "gradient": torch.ones(2, requires_grad=True),
+        **{
+            str(dtype): torch.ones(3, dtype=dtype)
+            for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8)
+        },
+    }
+    store.save(state, 1)
+    assert same(store.load(1), {name: tensor.detach() for name, tensor in state.items()})
+
+
+def test_tied_weights_are_written_once_and_come_back_tied(store):
+    model = nn.Sequential(nn.Linear(50, 50), nn.Linear(50, 50))
+    store.save(model, 1)
+    model[1].weight = model[0].weight
+    store.save(model, 2)
+    sizes = [(store.path / f"epoch-00000{i}.safetensors").stat().st_size for i in (1, 2)]
+    assert sizes[1] < 0.6 * sizes[0]
+    state = store.load(2)
+    assert state["0.weight"].data_ptr() == state["1.weight"].data_ptr()
+    store.load_into(model, 2)
+
+
+def test_bfloat16_halves_the_disk_and_comes_back_as_it_was(store):
+    model = nn.Sequential(nn.Linear(100, 100), nn.BatchNorm1d(100))
+    store.save(model, 1)
+    store.save(model, 2, dtype="bfloat16")
+    sizes = [(store.path / f"epoch-00000{i}.safetensors").stat().st_size for i in (1, 2)]
+    assert sizes[1] < 0.55 * sizes[0]
+    state = store.load(2)
+    assert {name: t.dtype for name, t in state.items()} == {
+        name: t.dtype for name, t in model.state_dict().items()
+    }
+    torch.testing.assert_close(state["0.weight"], model[0].weight.detach(), rtol=1e-2, atol=0)
+    store.load_into(model, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
+def test_wrapped_networks_are_saved_as_themselves(store):
+    model = network()
+    store.save(nn.DataParallel(model), 1)
+    store.save(torch.compile(model), 2)
+    assert same(store.load(1), model.state_dict())
+    assert same(store.load(2), model.state_dict())
+    store.load_into(torch.compile(network()), 1)
+
+
+def test_saving_an_epoch_again_replaces_it_and_leaves_no_file(store):
+    for _ in range(3):
+        model = network()
+        store.save(model, 1)
+        assert same(store.load(1), model.state_dict())
+        assert len(list(store.path.glob("*.safetensors"))) == 1
+
+
+def test_remove_and_rewind(store):
+    for epoch in range(1, 6):
+        store.save(network(), epoch)
+    store.remove(2)
+    store.rewind(3)
+    assert store.epochs == [1, 3]
+    assert len(list(store.path.glob("*.safetensors"))) == 2
+
+
+def test_another_object_sees_what_is_added(store):
+    store.save(network(), 1)
+    reader = SnapshotStore(store.path)
+    store.save(network(), 2)
+    assert reader.epochs == [1, 2]
+
+
+def sentence(kind, call, *arguments, **options):
+    with pytest.raises(kind) as caught:
+        call(*arguments, **options)
+    return str(caught.value)
+
+
+def test_wrong_arguments(store):
+    assert sentence(InvalidInput, store.save, network(), -1) == (
+        "`epoch` must be a whole number ≥ 0, got -1: pass the epoch"
+    )
+    assert sentence(InvalidInput, store.save, network(), 1.0) == (
+        "`epoch` must be a whole number ≥ 0, got 1.0: pass the epoch"
+    )
+    assert sentence(InvalidInput, store.save, 3, 1) == (
+        "`model_or_state_dict` must be a torch.nn.Module or a state dict, got int: "
+        "pass the network or its .state_dict()"
+    )
+    assert sentence(InvalidInput, store.save, {"lr": 0.1}, 1) == (
+        "`model_or_state_dict` must hold dense tensors of ordinary numbers, got float at 'lr': "
+        "leave it out of the state dict"
+    )
+    assert sentence(InvalidInput, store.save, nn.ReLU(), 1) == (
+        "`model_or_state_dict` must hold at least one tensor, got none: pass a network with weights"
+    )
+    assert sentence(InvalidInput, store.save, network(), 1, dtype="int8") == (
+        "`dtype` must be one of bfloat16, float16, float32, got 'int8': choose one, or None"
+    )
+    assert store.epochs == []
+
+
+def test_an_epoch_that_is_not_there(store):
+    assert sentence(InvalidInput, store.load, 1) == (
+        f"`epoch` must be one of those in {store.path} (0 held: nothing), got 1: see .epochs"
+    )
+    store.save(network(), 4)
+    assert sentence(InvalidInput, store.load, 1) == (
+        f"`epoch` must be one of those in {store.path} (1 held: epochs 4…4), got 1: see .epochs"
+    )
+
+
+def test_a_snapshot_of_another_architecture(store):
+    store.save(nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5)), 1)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Identity(), nn.Linear(4, 2))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert sentence(WrongArchitecture, store.load_into, model, 1) == (
+        f"snapshot of epoch 1 in {store.path} must have the architecture of `model`, got "
+        "differences: missing in the snapshot: 2.bias, 2.weight; unknown to the model: 1.bias, "
+        "1.num_batches_tracked, 1.running_mean and 2 more; of another shape: "
+        "0.bias (5,) for (4,), 0.weight (5, 3) for (4, 3): "
+        "build the model that the snapshot was taken of"
+    )
+    assert same(model.state_dict(), before)
+
+
+def damaged(store, damage):
+    """Three snapshots, the second damaged; how that is told."""
+    for epoch in (1, 2, 3):
+        store.save(network(), epoch)
+    path = store.path / "epoch-000002.safetensors"
+    damage(path)
+    for call in (store.verify, lambda: store.load(2), lambda: store.load_into(network(), 2)):
+        message = sentence(CorruptFile, call)
+    store.load(1), store.load(3)
+    prefix = f"snapshot of epoch 2 ({path}) must be as it was saved, got "
+    assert message.startswith(prefix)
+    assert message.endswith(": restore it from a copy, or `.remove` it")
+    return message.removeprefix(prefix).removesuffix(": restore it from a copy, or `.remove` it")
+
+
+def test_a_truncated_file(store):
+    message = damaged(store, lambda path: os.truncate(path, path.stat().st_size - 1))
+    size = json.loads((store.path / "manifest.json").read_text())["snapshots"]["2"]["bytes"]
+    assert message == f"{size - 1} bytes for {size}"
+
+
+@pytest.mark.parametrize("place", [0, 20, -1])
+def test_a_flipped_bit(store, place):
+    def flip(path):
+        content = bytearray(path.read_bytes())
+        content[place] ^= 1
+        path.write_bytes(content)
+
+    assert damaged(store, flip) == "other bytes (SHA-256 differs)"
+
+
+def test_a_file_that_is_gone(store):
+    assert damaged(store, lambda path: path.unlink()) == "no file"
+
+
+def test_a_manifest_that_is_none(store):
+    store.save(network(), 1)
+    (store.path / "manifest.json").write_text("[]")
+    assert sentence(CorruptFile, lambda: store.epochs) == (
+        f"{store.path / 'manifest.json'} must be a manifest of snapshots, got something else: "
+        "restore it, or record into another folder"
+    )
+
+
+def test_errors_are_os_errors_or_value_errors():
+    assert issubclass(StorageError, OSError)
+    assert issubclass(WrongArchitecture, ValueError)
+
+
+@pytest.mark.parametrize("moment", ["write", "fsync", "replace"])
+def test_a_full_disk_loses_nothing(store, monkeypatch, moment):
+    first = network()
+    store.save(first, 1)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = {
+        "write": "snapsure.snapshots._weights.write",
+        "fsync": "os.fsync",
+        "replace": "pathlib.Path.replace",
+    }[moment]
+    with monkeypatch.context() as patched:
+        patched.setattr(target, full)
+        for epoch in (1, 2):
+            with pytest.raises(StorageError) as caught:
+                store.save(network(), epoch)
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.strerror == (
+        f"no space left to write epoch-000002.safetensors in {store.path}: free some and write it "
+        "again; what was there before is whole"
+    )
+    assert store.epochs == [1]
+    assert same(store.load(1), first.state_dict())
+    assert not list(store.path.glob(".partial-*"))
+    store.save(network(), 2)
+    store.verify()
+
+
+def test_a_second_process_is_told(store):
+    store.save(network(), 1)
+    code = f"""
+        import torch
+        from snapsure import SnapshotStore
+        from snapsure.errors import StoreLocked
+        store = SnapshotStore({str(store.path)!r})
+        print(store.epochs)
+        try:
+            store.save(torch.nn.Linear(2, 2), 2)
+        except StoreLocked as error:
+            print(error)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines() == [
+        "[1]",
+        f"{store.path} must have one writer, got a second: process {os.getpid()} is writing "
+        "snapshots there: record into another folder, or end that process",
+    ]
+    assert store.epochs == [1]
+    assert issubclass(StoreLocked, OSError)
+
+
+def test_two_objects_of_one_process_may_write(store):
+    store.save(network(), 1)
+    again = SnapshotStore(store.path)
+    again.save(network(), 2)
+    del store, again
+
+
+def test_the_lock_goes_with_its_store(tmp_path):
+    SnapshotStore(tmp_path).save(network(), 1)
+    code = (
+        f"import torch; from snapsure import SnapshotStore as S; "
+        f"S({str(tmp_path)!r}).save(torch.nn.Linear(2, 2), 2)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert SnapshotStore(tmp_path).epochs == [1, 2]
+
+
+def test_recorder_follows_its_schedule(store):
+    recorder = Recorder(store, Evenly(10, k=4))
+    assert [recorder.record(network(), epoch) for epoch in range(1, 11)] == [
+        epoch in (4, 6, 8, 10) for epoch in range(1, 11)
+    ]
+    assert store.epochs == [4, 6, 8, 10]
+
+
+def test_recorder_keeps_within_its_budget_at_every_moment(store, monkeypatch):
+    files = []
+    save = SnapshotStore.save
+
+    def watched(self, *arguments, **options):
+        save(self, *arguments, **options)
+        files.append(len(list(self.path.glob("*.safetensors"))))
+
+    monkeypatch.setattr(SnapshotStore, "save", watched)
+    recorder = Recorder(store.path, Budget(3))
+    for epoch in range(1, 20):
+        assert recorder.record(network(), epoch)
+    assert max(files) == 3
+    assert recorder.store.epochs[-1] == 19
+
+
+def test_recorder_refuses_a_folder_of_another_run(store):
+    Recorder(store).record(network(), 5)
+    assert sentence(InvalidInput, Recorder(store).record, network(), 2) == (
+        f"`epoch` must come after those in {store.path} (latest 5), got 2: record into a new "
+        "folder, or call store.rewind(1) to go on from there"
+    )
+    store.rewind(1)
+    assert Recorder(store, dtype="bfloat16").record(network(), 2)
+    assert store.epochs == [2]
+
+
+def test_only_rank_0_writes(tmp_path):
+    code = f"""
+        import sys
+        import torch
+        from snapsure import Recorder, SnapshotStore
+        rank = int(sys.argv[1])
+        torch.distributed.init_process_group(
+            "gloo", init_method="file://{tmp_path}/meet", rank=rank, world_size=2)
+        torch.manual_seed(0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        taken = Recorder({str(tmp_path / "run")!r}).record(model, 1)
+        SnapshotStore({str(tmp_path / "run")!r}).save(model, 2)
+        torch.distributed.barrier()
+        print(taken, SnapshotStore({str(tmp_path / "run")!r}).epochs)
+        torch.distributed.destroy_process_group()
+    """
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), str(rank)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [run.communicate(timeout=120)[0].strip() for run in runs] == [
+        "True [1, 2]",
+        "False [1, 2]",
+    ]
+    assert sorted(SnapshotStore(tmp_path / "run").load(1)) == ["bias", "weight"]
+
+
+class RunsCode:
+    """A pickle of this would call `os.mkdir`."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_checkpoints_of_other_tools(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = network()
+    torch.save(model.state_dict(), tmp_path / "plain.pt")
+    torch.save({"state_dict": model.state_dict(), "epoch": 3}, tmp_path / "lightning.ckpt")
+    SnapshotStore(tmp_path / "run").save(model, 1)
+    for name in ("plain.pt", "lightning.ckpt", "run/epoch-000001.safetensors"):
+        assert same(_weights.read_checkpoint(tmp_path / name), model.state_dict())
+
+    evil = tmp_path / "evil.pt"
+    torch.save({"weight": torch.ones(2), "extra": RunsCode()}, evil)
+    message = sentence(UnsafeFile, _weights.read_checkpoint, evil)
+    assert message.startswith(
+        f"{evil} must hold tensors alone, got a pickle that could run code on loading ("
+    )
+    assert message.endswith("): load it where you trust it, and save its state_dict()")
+    assert not (tmp_path / "ran").exists()
+
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "plain.pt").read_bytes()[:-200])
+    assert sentence(CorruptFile, _weights.read_checkpoint, tmp_path / "cut.pt").startswith(
+        f"{tmp_path / 'cut.pt'} must be a whole checkpoint, got one that cannot be read ("
+    )
+    (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
+    assert sentence(CorruptFile, _weights.read_checkpoint, tmp_path / "cut.safetensors").startswith(
+        f"{tmp_path / 'cut.safetensors'} must be a whole safetensors file, got one that"
+    )
+    assert sentence(InvalidInput, _weights.read_checkpoint, tmp_path / "none.pt") == (
+        f"checkpoint {tmp_path / 'none.pt'} must be a file, got none there: check the path"
+    )
