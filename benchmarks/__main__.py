@@ -1,5 +1,6 @@
 """Run every benchmark, print the table, write results.json."""
 
+import itertools
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import metrics
+from benchmarks import metrics, scoring
 from benchmarks.harness import machine, measure
 
 
@@ -16,7 +17,7 @@ def main() -> None:
     console = Console(width=140)
     table = Table("work", "ours", "reference", "reference is", "ratio (quartiles)", "goal", "")
     results = []
-    for case in metrics.cases():
+    for case in itertools.chain(metrics.cases(), scoring.cases()):
         result = measure(case)
         results.append(result)
         table.add_row(
@@ -30,9 +31,9 @@ def main() -> None:
         )
         console.print(f"measured: {result.name} against {result.reference}")
     console.print(table)
-    peaks = metrics.memory()
+    peaks = metrics.memory() | scoring.memory()
     for name, megabytes in peaks.items():
-        console.print(f"peak memory above the inputs, {name}: {megabytes:.0f} MB")
+        console.print(f"peak memory above the inputs, {name}: {megabytes:.1f} MB")
     path = Path(__file__).with_name("results.json")
     content = {
         "machine": machine(),

@@ -239,7 +239,7 @@ class TableWriter:
         path = self.file(name, epoch, shard)
         try:
             values: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise CorruptFile(
                 f"{path} must be a whole piece of a score table, got one that cannot be read "
                 f"({error}): delete it and score again, the rest is kept"

@@ -175,6 +175,11 @@ def row_count(inputs: Any) -> int:
     return len(next(iter(_leaves(inputs))))
 
 
+def first_rows(inputs: Any) -> Any:
+    """Two rows of a batch: enough to see how a model works."""
+    return _map_leaves(lambda leaf: leaf[:2], inputs)
+
+
 def to_device(inputs: Any, device: torch.device) -> Any:
     """Inputs on a device."""
     return _map_leaves(lambda leaf: leaf.to(device, non_blocking=True), inputs)

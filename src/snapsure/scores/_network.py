@@ -64,7 +64,8 @@ class Network(Snapshot):
         if isinstance(output, Mapping) and "logits" in output:
             output = output["logits"]
         if not isinstance(output, Tensor) or output.ndim != 2:
-            got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output)
+            kind = type(output).__name__
+            got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
             raise InvalidInput(
                 f"`model` must map a batch to logits (rows, classes), got {got}: "
                 "wrap it in a module that returns them"

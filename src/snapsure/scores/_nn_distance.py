@@ -23,7 +23,20 @@ class Reference(NamedTuple):
 
     center: Tensor
     points: Tensor
+    squares: Tensor  # of the points' distances to the center
     labels: Tensor
+
+    @classmethod
+    def of(cls, points: Tensor, labels: Tensor) -> "Reference":
+        """Embeddings as they come."""
+        center = points.mean(dim=0)
+        points = points - center
+        return cls(center, points, _squares(points), labels)
+
+    def in_float64(self) -> "Reference":
+        """The same points, more exactly."""
+        points = self.points.double()
+        return Reference(self.center, points, _squares(points), self.labels)
 
 
 class NNDistance(Kappa):
@@ -74,10 +87,7 @@ class NNDistance(Kappa):
                 )
             parts.append(_embedding(forward, self._layer))
             labels.append(torch.as_tensor(y, device=parts[-1].device))
-        points = torch.cat(parts)
-        center = points.mean(dim=0)
-        points -= center
-        return Reference(center, points, torch.cat(labels))
+        return Reference.of(torch.cat(parts), torch.cat(labels))
 
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Reference) -> Values:
         """Share of the answer's class among the neighbours, weighted by nearness."""
@@ -102,8 +112,7 @@ def _shares(queries: Tensor, chosen: Tensor, reference: Reference, k: int) -> Te
     if queries.dtype != torch.float64:
         uncertain = _uncertain(queries, reference, distance)
         if uncertain.any():
-            exact = Reference(reference.center, reference.points.double(), reference.labels)
-            squares, again = _nearest(queries[uncertain].double(), exact, k)
+            squares, again = _nearest(queries[uncertain].double(), reference.in_float64(), k)
             distance[uncertain], labels[uncertain] = squares.clamp_min(0).sqrt(), again
     weight = (distance.amin(dim=1, keepdim=True) - distance).exp()
     return (weight * (labels == chosen[:, None])).sum(dim=1) / weight.sum(dim=1)
@@ -114,19 +123,24 @@ def _nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Ten
     best = queries.new_empty((len(queries), 0))
     labels = reference.labels.new_empty((len(queries), 0))
     for low in range(0, len(reference.points), _REFERENCES):
-        block = reference.points[low : low + _REFERENCES]
-        squares = torch.addmm((block * block).sum(dim=1), queries, block.T, alpha=-2)
+        part = slice(low, low + _REFERENCES)
+        block = reference.points[part]
+        squares = torch.addmm(reference.squares[part], queries, block.T, alpha=-2)
         near, at = squares.topk(min(k, len(block)), dim=1, largest=False, sorted=False)
         best = torch.cat((best, near), dim=1)
-        labels = torch.cat((labels, reference.labels[low : low + _REFERENCES][at]), dim=1)
+        labels = torch.cat((labels, reference.labels[part][at]), dim=1)
         if best.shape[1] > k:
             best, at = best.topk(k, dim=1, largest=False, sorted=False)
             labels = labels.gather(1, at)
-    return best + (queries * queries).sum(dim=1, keepdim=True), labels
+    return best + _squares(queries)[:, None], labels
+
+
+def _squares(points: Tensor) -> Tensor:
+    squares: Tensor = torch.linalg.vecdot(points, points)
+    return squares
 
 
 def _uncertain(queries: Tensor, reference: Reference, distance: Tensor) -> Tensor:
     """Rows whose distances lose more than the tolerance to float32: near points far out."""
-    longest = (reference.points * reference.points).sum(dim=1).max()
-    lost = torch.finfo(queries.dtype).eps * ((queries * queries).sum(dim=1) + longest)
+    lost = torch.finfo(queries.dtype).eps * (_squares(queries) + reference.squares.max())
     return lost > 2 * _TOLERANCE * distance.amin(dim=1)

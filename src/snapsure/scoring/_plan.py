@@ -59,9 +59,12 @@ class Plan:
         ]
 
     def done(self, piece: Piece) -> bool:
-        """Whether a piece has been scored, by the file that is written last."""
+        """Whether a piece has been scored, and all of its files are whole."""
         try:
-            self.table.read("labels", piece.epoch, piece.shard)
+            for name in ("labels", *self.names):
+                self.table.read(name, piece.epoch, piece.shard)
+            if piece.epoch == self.epochs[-1]:
+                self.table.read("y_hat", None, piece.shard)
         except CorruptFile:
             return False
         return True

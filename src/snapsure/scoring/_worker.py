@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from snapsure import _validate
+from snapsure.scores._data import first_rows
 from snapsure.scores._network import Network, Pass
 from snapsure.scoring._plan import Piece, Plan
 
@@ -21,8 +22,8 @@ class Worker:
 
     def __init__(self, plan: Plan, model: nn.Module) -> None:
         self._plan = plan
-        sample, _ = next(iter(plan.data.batches(0, plan.bounds[0][1])))
-        self._network = Network(model, plan.kappas, sample)
+        first, _ = next(iter(plan.data.batches(0, plan.bounds[0][1])))
+        self._network = Network(model, plan.kappas, first_rows(first))
         self._loaded: tuple[int, int] | None = None
         self._prepared: list[Any] = []
 

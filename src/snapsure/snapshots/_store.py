@@ -111,7 +111,8 @@ class SnapshotStore:
         with _files.replacing(self.path / name) as file:
             digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
             size = file.tell()
-        self._write_manifest({**entries, number: {"file": name, "sha256": digest, "bytes": size}})
+        entry = {"file": name, "sha256": digest(), "bytes": size}
+        self._write_manifest({**entries, number: entry})
         if old is not None:
             (self.path / old["file"]).unlink(missing_ok=True)
 

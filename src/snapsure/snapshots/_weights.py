@@ -3,7 +3,7 @@
 import hashlib
 import json
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -68,8 +68,10 @@ def state_of(model_or_state: nn.Module | Mapping[str, Tensor]) -> Mapping[str, T
     return state
 
 
-def write(file: BinaryIO, state: Mapping[str, Tensor], dtype: torch.dtype | None) -> str:
-    """Write a safetensors file and give its SHA-256, hashing while the disk is busy.
+def write(
+    file: BinaryIO, state: Mapping[str, Tensor], dtype: torch.dtype | None
+) -> Callable[[], str]:
+    """Write a safetensors file; what is returned gives its SHA-256, hashed while the disk is busy.
 
     Tensors that are one and the same (tied weights) are written once. With `dtype`, floating point
     numbers are stored in it; the metadata says what they were.
@@ -88,11 +90,12 @@ def write(file: BinaryIO, state: Mapping[str, Tensor], dtype: torch.dtype | None
             hashed.update(part)
         return hashed.hexdigest()
 
-    with ThreadPoolExecutor(1) as pool:
-        hashed = pool.submit(digest)
-        for part in parts:
-            file.write(part)
-        return hashed.result()
+    pool = ThreadPoolExecutor(1)
+    hashed = pool.submit(digest)
+    pool.shutdown(wait=False)
+    for part in parts:
+        file.write(part)
+    return hashed.result
 
 
 def read(path: Path) -> StateDict:

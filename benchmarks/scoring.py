@@ -1,0 +1,159 @@
+"""Snapshots and κ functions against what they replace."""
+
+import copy
+import itertools
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.neighbors import KNeighborsClassifier  # type: ignore[import-untyped]
+from torch import Tensor, nn
+
+from benchmarks.harness import Case, peak_megabytes
+from snapsure import MCDropout, NNDistance, Recorder, SnapshotStore, SoftmaxResponse, score
+from snapsure.scores._network import Network
+from snapsure.scores._nn_distance import Reference, _shares
+
+BATCH = 256
+
+
+def convolutions(width: int = 32, dropout: float = 0.5) -> nn.Sequential:
+    """A VGG of seven layers for 32 × 32 images, with dropout before its last layer."""
+    layers: list[nn.Module] = []
+    before = 3
+    for out in (width, width, 2 * width, 2 * width, 4 * width, 4 * width):
+        layers += [nn.Conv2d(before, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+        if out != before and before != 3:
+            layers.append(nn.MaxPool2d(2))
+        before = out
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(before, 100)]
+    return nn.Sequential(*layers, *head)
+
+
+def cases() -> Iterator[Case]:
+    """Every row of the table."""
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        yield _scoring(Path(folder) / "score")
+        yield _dropout()
+        yield _neighbours()
+        yield _recording(Path(folder))
+
+
+def memory() -> dict[str, float]:
+    """Peak megabytes of NumPy's memory while scoring few and many snapshots."""
+    peaks = {}
+    images = torch.randn(BATCH, 3, 32, 32)
+    with tempfile.TemporaryDirectory() as folder:
+        for snapshots in (3, 30):
+            model = convolutions(8)
+            store = SnapshotStore(Path(folder) / str(snapshots))
+            for epoch in range(1, snapshots + 1):
+                store.save(model, epoch)
+            run = partial(score, model, store, images, SoftmaxResponse(), progress=False)
+            run()
+            peaks[f"score, {snapshots} snapshots"] = peak_megabytes(run)
+    return peaks
+
+
+def _scoring(folder: Path) -> Case:
+    model, images = convolutions(), torch.randn(4 * BATCH, 3, 32, 32)
+    labels = torch.zeros(len(images), dtype=torch.long)
+    store, epochs = SnapshotStore(folder), (1, 2, 3)
+    for epoch in epochs:
+        store.save(model, epoch)
+    bare = copy.deepcopy(model).eval()
+
+    def passes() -> None:
+        with torch.inference_mode():
+            for _ in epochs:
+                for batch in torch.split(images, BATCH):
+                    bare(batch)
+
+    return Case(
+        "score, 3 snapshots × 1,024 images",
+        "3 bare passes over the same batches",
+        partial(score, model, store, (images, labels), SoftmaxResponse(), progress=False),
+        passes,
+        at_most=1.1,
+        rounds=11,
+    )
+
+
+def _dropout() -> Case:
+    model, images = convolutions(), torch.randn(BATCH, 3, 32, 32)
+    y_hat = np.zeros(BATCH, dtype=np.int64)
+    kappa = MCDropout(passes=100)
+    network = Network(model, [kappa], images[:2])
+    loop = copy.deepcopy(model).eval()
+    for module in loop.modules():
+        if isinstance(module, nn.Dropout):
+            module.train()
+
+    def ours() -> Any:
+        with torch.inference_mode():
+            return kappa.score(network.run(images), y_hat, None)
+
+    def naive() -> Any:
+        with torch.inference_mode():
+            runs = [loop(images).double().softmax(dim=1)[:, 0] for _ in range(100)]
+            return 1 - 4 * torch.stack(runs).var(dim=0, correction=0)
+
+    name = f"MCDropout, 100 passes, {BATCH} images, dropout in the head"
+    return Case(name, "100 full passes", ours, naive, at_least=60, rounds=3)
+
+
+def _neighbours() -> Case:
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(50_000, 512, generator=generator)
+    queries = torch.randn(2000, 512, generator=generator)
+    labels = torch.arange(50_000) % 100
+    y_hat = np.arange(2000) % 100
+    peer = KNeighborsClassifier(500, weights=lambda d: np.exp(-d), algorithm="brute")
+    peer.fit(points.numpy(), labels.numpy())
+    reference = Reference.of(points, labels)
+
+    def ours() -> Tensor:
+        near = [
+            _shares(q - reference.center, torch.as_tensor(y), reference, 500)
+            for q, y in zip(torch.split(queries, 500), np.split(y_hat, 4), strict=True)
+        ]
+        return torch.cat(near)
+
+    def theirs() -> Any:
+        return peer.predict_proba(queries.numpy())[np.arange(2000), y_hat]
+
+    return Case(
+        f"{NNDistance.__name__}, 50,000 × 512, 2,000 queries, k = 500",
+        "scikit-learn's KNeighborsClassifier",
+        ours,
+        theirs,
+        at_least=1.5,
+        rounds=5,
+    )
+
+
+def _recording(folder: Path) -> Case:
+    model = nn.Sequential(*(nn.Conv2d(512, 512, 3) for _ in range(6)))  # 57 MB
+    state = model.state_dict()
+    recorder, epochs = Recorder(folder / "recorded"), itertools.count(1)
+    files = itertools.count(1)
+
+    def ours() -> None:
+        recorder.record(state, next(epochs))
+
+    def theirs() -> None:
+        torch.save(state, folder / f"saved-{next(files)}.pt")
+
+    return Case(
+        "Recorder.record, 57 MB",
+        "torch.save of the same state dict",
+        ours,
+        theirs,
+        at_most=1.3,
+        rounds=15,
+    )

@@ -1,0 +1,505 @@
+"""The engine on a really trained network, against direct, slow, plain references."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from snapsure import (
+    Ensemble,
+    MCDropout,
+    NNDistance,
+    ScoreTable,
+    SnapshotStore,
+    SoftmaxResponse,
+    eaurc,
+    score,
+)
+from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
+from snapsure.scoring import _plan
+
+
+def logits_of(digits, epoch, images, store=None):
+    model = digits.model()
+    (store or digits.store).load_into(model, epoch)
+    with torch.no_grad():
+        return model.eval()(images).double()
+
+
+@pytest.fixture(scope="module")
+def table(digits):
+    kappas = [SoftmaxResponse(), NNDistance(digits.train, k=40), MCDropout(passes=10)]
+    return score(digits.model(), digits.store, digits.test, kappas, progress=False)
+
+
+def test_the_network_has_learnt(table):
+    assert 0 < table.errors.mean() < 0.15
+    assert eaurc(table.kappa("softmax")[-1], table.errors) < 0.02
+
+
+def test_labels_and_answers(digits, table):
+    images, y = digits.test
+    assert table.epochs.tolist() == digits.store.epochs
+    for t, epoch in enumerate(digits.store.epochs):
+        assert (table.labels[t] == logits_of(digits, epoch, images).argmax(dim=1).numpy()).all()
+    assert (table.y_hat == table.labels[-1]).all()
+    assert (table.y == y.numpy()).all()
+    assert (table.errors == (table.y_hat != y.numpy())).all()
+
+
+def test_softmax_is_of_the_final_answer_at_every_snapshot(digits, table):
+    images, _ = digits.test
+    for t, epoch in enumerate(digits.store.epochs):
+        probability = logits_of(digits, epoch, images).softmax(dim=1).numpy()
+        expected = probability[np.arange(len(images)), table.y_hat]
+        np.testing.assert_allclose(table.kappa("softmax")[t], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_nn_distance_by_the_definition(digits, table):
+    (train, train_y), (images, _) = digits.train, digits.test
+    for t, epoch in ((0, 1), (5, 6)):
+        model = digits.model()
+        digits.store.load_into(model, epoch)
+        with torch.no_grad():
+            trunk = model.eval()[:8]
+            points, queries = trunk(train).double().numpy(), trunk(images).double().numpy()
+        for i in range(0, len(images), 50):
+            distance = np.sqrt(((points - queries[i]) ** 2).sum(axis=1))
+            near = np.argsort(distance)[:40]
+            weight = np.exp(-distance[near])
+            expected = weight[train_y[near].numpy() == table.y_hat[i]].sum() / weight.sum()
+            assert table.kappa("nn_distance")[t, i] == pytest.approx(expected, abs=1e-4)
+
+
+def test_mc_dropout_by_the_definition(digits, table):
+    images, _ = digits.test
+    model = digits.model()
+    digits.store.load_into(model, 6)
+    model.eval()[7].train()
+    model[7].p = 0.5
+    for i in range(0, len(images), 100):
+        torch.manual_seed(0)
+        with torch.no_grad():
+            runs = [
+                float(model(images[i : i + 1]).double().softmax(dim=1)[0, table.y_hat[i]])
+                for _ in range(10)
+            ]
+        assert table.kappa("mc_dropout")[-1, i] == pytest.approx(1 - 4 * np.var(runs), abs=1e-6)
+
+
+def test_the_ensemble_is_the_classifier(digits, other_digits):
+    stores = [digits.store, other_digits.store.path]
+    images, y = digits.test
+    table = score(digits.model(), None, digits.test, Ensemble(stores), progress=False)
+    assert table.names == ["ensemble"]
+    members = [digits.store, other_digits.store]
+    mean = [
+        np.mean([logits_of(digits, e, images, s).softmax(dim=1).numpy() for s in members], axis=0)
+        for e in digits.store.epochs
+    ]
+    answer = mean[-1].argmax(axis=1)
+    assert (table.y_hat == answer).all()
+    assert (table.errors == (answer != y.numpy())).all()
+    for t, probability in enumerate(mean):
+        assert (table.labels[t] == probability.argmax(axis=1)).all()
+        np.testing.assert_allclose(
+            table.kappa("ensemble")[t],
+            probability[np.arange(len(images)), answer],
+            rtol=1e-4,
+            atol=1e-7,
+        )
+
+
+def test_an_ensemble_of_another_kappa(digits, other_digits):
+    kappa = Ensemble([digits.store, other_digits.store], base=MCDropout(passes=3))
+    table = score(digits.model(), None, (digits.test[0][:50], None), kappa, progress=False)
+    assert table.names == ["ensemble_mc_dropout"]
+    assert table.y is None
+
+
+class Pairs(Dataset):
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, i):
+        return self.images[i], int(self.labels[i])
+
+
+class Stream(IterableDataset):
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+
+    def __iter__(self):
+        return iter(zip(self.images, self.labels, strict=True))
+
+
+class Dicts(Pairs):
+    def __getitem__(self, i):
+        return {"input": self.images[i], "labels": self.labels[i]}
+
+
+FORMS = {
+    "tensors": lambda x, y: (x, y),
+    "arrays": lambda x, y: (x.numpy(), y.numpy()),
+    "a data set": Pairs,
+    "TensorDataset": TensorDataset,
+    "a loader": lambda x, y: DataLoader(Pairs(x, y), batch_size=256),
+    "a stream": lambda x, y: Stream(x, y),
+    "a loader of a stream": lambda x, y: DataLoader(Stream(x, y), batch_size=256),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_data_in_every_form(digits, table, form):
+    data = FORMS[form](*digits.test)
+    got = score(digits.model(), digits.store, data, [SoftmaxResponse()], progress=False)
+    np.testing.assert_array_equal(got.kappa("softmax"), table.kappa("softmax"))
+    np.testing.assert_array_equal(got.y, table.y)
+
+
+def test_dict_batches_and_logits_in_an_output(digits, table):
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = digits.model()
+
+        def forward(self, input):
+            return {"logits": self.net(input)}
+
+    with_prefix = {f"net.{name}": tensor for name, tensor in digits.store.load(6).items()}
+    store = SnapshotStore(digits.store.path.parent / "wrapped")
+    store.save(with_prefix, 6)
+    got = score(Wrapped(), store, Dicts(*digits.test), [SoftmaxResponse()], progress=False)
+    np.testing.assert_array_equal(got.kappa("softmax")[0], table.kappa("softmax")[-1])
+
+
+def test_the_batch_size_changes_nothing_that_matters(digits, table):
+    loader = DataLoader(Pairs(*digits.test), batch_size=33)
+    kappas = [SoftmaxResponse(), NNDistance(digits.train, k=40), MCDropout(passes=10)]
+    got = score(digits.model(), digits.store, loader, kappas, progress=False)
+    for name in table.names:
+        np.testing.assert_allclose(got.kappa(name), table.kappa(name), atol=2e-5)
+
+
+def test_one_pass_serves_all_kappas(digits):
+    class Counted(nn.Sequential):
+        calls = 0
+
+        def forward(self, x):
+            Counted.calls += 1
+            return super().forward(x)
+
+    def calls(kappas):
+        Counted.calls = 0
+        score(Counted(*digits.model()), digits.store, digits.test, kappas, progress=False)
+        return Counted.calls
+
+    batches, snapshots = -(-len(digits.test[0]) // 256), len(digits.store)
+    probe = 1
+    assert calls([SoftmaxResponse()]) == snapshots * batches + probe
+    # Samples of dropout enter the model again, with its first part answering from memory.
+    reference = -(-len(digits.train[0]) // 256)
+    assert calls([SoftmaxResponse(), NNDistance(digits.train)]) == (
+        snapshots * (batches + reference) + probe
+    )
+
+
+def test_the_model_comes_back_as_it_was(digits):
+    model = digits.model().train()
+    model[0].eval()
+    seen = []
+    model[0].register_forward_hook(lambda *_: seen.append(1))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+    modes = [m.training for m in model.modules()]
+    score(model, digits.store, digits.test, [SoftmaxResponse(), MCDropout(3)], progress=False)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert hooks == [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+    assert modes == [m.training for m in model.modules()]
+    assert all("forward" not in vars(m) for m in model.modules())
+
+
+def files_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_same_input_gives_the_same_bytes_and_is_not_scored_twice(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(_plan, "_SHARD", 300)  # several shards
+    kappas = [SoftmaxResponse(), MCDropout(3)]
+    for name in ("a", "b"):
+        score(
+            digits.model(), digits.store, digits.test, kappas, out=tmp_path / name, progress=False
+        )
+    assert len(list((tmp_path / "a" / "softmax").iterdir())) == 4 * len(digits.store)
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    written = {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*.npy")}
+    again = score(
+        digits.model(), digits.store, digits.test, kappas, out=tmp_path / "a", progress=False
+    )
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*.npy")} == written
+    assert (again.kappa("softmax") == ScoreTable.open(tmp_path / "b").kappa("softmax")).all()
+
+
+def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(_plan, "_SHARD", 300)
+    kappas = [SoftmaxResponse()]
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    score(digits.model(), digits.store, digits.test, kappas, out=whole, progress=False)
+
+    from snapsure.scoring._worker import Worker
+
+    do, done = Worker.do, []
+
+    def tiring(self, piece, advance):
+        if len(done) == 7:
+            raise KeyboardInterrupt
+        do(self, piece, advance)
+        done.append(piece)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "do", tiring)
+        with pytest.raises(KeyboardInterrupt):
+            score(digits.model(), digits.store, digits.test, kappas, out=part, progress=False)
+    with pytest.raises(InvalidInput, match="must hold a finished score table"):
+        ScoreTable.open(part)
+    damaged = part / "softmax" / "epoch-000006.00001.npy"
+    damaged.write_bytes(b"")
+    done.clear()
+    monkeypatch.setattr(Worker, "do", lambda *a: (do(*a), done.append(a[1]))[0])
+    score(digits.model(), digits.store, digits.test, kappas, out=part, progress=False)
+    assert len(done) == 4 * len(digits.store) - 7 + 1
+    assert files_of(whole) == files_of(part)
+
+
+def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
+    code = f"""
+        import sys, torch
+        sys.path.insert(0, {str(Path.cwd())!r})
+        from snapsure import MCDropout, SnapshotStore, SoftmaxResponse, score
+        from tests.conftest import digits_network
+        data = torch.load({str(tmp_path / "data.pt")!r})
+        score(digits_network(), {str(digits.store.path)!r}, data,
+              [SoftmaxResponse(), MCDropout(60)], out=sys.argv[1])
+    """
+    torch.save(digits.test, tmp_path / "data.pt")
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    run = subprocess.Popen([*command, str(killed)], stderr=subprocess.DEVNULL)
+    while not list(killed.glob("labels/*.npy")):
+        assert run.poll() is None
+        time.sleep(0.005)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    assert not (killed / "table.json").exists()
+    for folder in (killed, whole):
+        subprocess.run([*command, str(folder)], check=True, stderr=subprocess.DEVNULL)
+    assert files_of(killed) == files_of(whole)
+
+
+def test_memory_does_not_grow_with_the_number_of_snapshots(digits, tmp_path):
+    def peak(snapshots):
+        store = SnapshotStore(tmp_path / str(snapshots))
+        for epoch in range(1, snapshots + 1):
+            store.save(digits.store.load(6), epoch)
+        from snapsure.scoring import _score
+
+        opened = _score.ScoreTable.open
+        _score.ScoreTable.open = lambda folder: None  # the table itself does grow
+        tracemalloc.start()
+        try:
+            score(digits.model(), store, digits.test, [SoftmaxResponse()], progress=False)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            _score.ScoreTable.open = opened
+
+    peak(2)
+    assert peak(24) < 1.2 * peak(3)
+
+
+def test_without_labels(digits):
+    table = score(digits.model(), digits.store, digits.test[0], SoftmaxResponse(), progress=False)
+    assert table.y is None
+    assert table.kappa("softmax").shape == (len(digits.store), len(digits.test[0]))
+
+
+def test_progress_says_how_far_it_is(digits, capsys):
+    score(digits.model(), digits.store, digits.test, SoftmaxResponse())
+    rows = len(digits.store) * len(digits.test[0])
+    captured = capsys.readouterr()
+    assert f"{rows}/{rows} rows" in captured.err
+    assert captured.out == ""
+
+
+class Noisy(Pairs):
+    def __getitem__(self, i):
+        return self.images[i] + torch.rand(()), int(self.labels[i])
+
+
+class ShrinkingStream(Stream):
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        rows = zip(self.images, self.labels, strict=True)
+        return iter(list(rows)[: len(self.images) - (self.passes > 5)])
+
+
+def refusal(digits, kind=InvalidInput, model=None, store=None, data=None, kappas=None, out=None):
+    with pytest.raises(kind) as caught:
+        score(
+            model or digits.model(),
+            store or digits.store,
+            digits.test if data is None else data,
+            kappas or [SoftmaxResponse()],
+            out=out,
+            progress=False,
+        )
+    return str(caught.value)
+
+
+def test_data_whose_rows_do_not_line_up(digits):
+    pairs = Pairs(*digits.test)
+    assert refusal(digits, data=DataLoader(pairs, shuffle=True)) == (
+        "`data` must give its rows in a fixed order, got a DataLoader with RandomSampler: "
+        "make it with shuffle=False and no sampler, or pass the data set itself"
+    )
+    assert refusal(digits, data=DataLoader(pairs, batch_size=64, drop_last=True)) == (
+        "`data` must keep every row, got a DataLoader with drop_last=True: leave it out"
+    )
+    assert refusal(digits, data=Noisy(*digits.test)) == (
+        "`data` must give the same rows at every pass, got other values at the second reading: "
+        "switch off shuffling and random augmentation"
+    )
+    n = len(digits.test[0])
+    assert refusal(digits, data=ShrinkingStream(*digits.test)) == (
+        f"`data` must keep its length, got {n - 1} rows where there were {n}: "
+        "use a data set that gives the same rows at every pass"
+    )
+
+
+def test_data_that_is_none(digits):
+    images, labels = digits.test
+    assert refusal(digits, data=(images[:0], labels[:0])) == (
+        "`data` must hold at least one point, got none: pass some data"
+    )
+    assert refusal(digits, data=(images, labels[:5])) == (
+        f"`data` must give one label per point, got 5 labels for {len(images)} points: "
+        "pass both from the same rows"
+    )
+    assert refusal(digits, data=(images, labels + 7)) == (
+        f"labels of `data` must lie in 0…9, got {int((labels + 7)[(labels + 7) > 9][0])} at row "
+        f"{int(np.flatnonzero((labels + 7).numpy() > 9)[0])}: number the classes as the model does"
+    )
+    assert refusal(digits, data=TensorDataset(images, labels, labels)) == (
+        "`data` must give batches of inputs, (inputs, labels) or a dict with 'labels', got list: "
+        "write a collate_fn that does"
+    )
+
+
+def test_snapshots_that_are_none(digits, tmp_path):
+    assert refusal(digits, store=tmp_path / "nothing") == (
+        f"`snapshots` must hold at least one snapshot, got none in {tmp_path / 'nothing'}: "
+        "check the path, or record some"
+    )
+    message = refusal(
+        digits, WrongArchitecture, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    )
+    assert message.startswith(f"snapshot of epoch 6 in {digits.store.path} must have the architect")
+
+
+def test_a_damaged_snapshot_is_named(digits, tmp_path):
+    store = SnapshotStore(tmp_path)
+    for epoch in (1, 2):
+        store.save(digits.store.load(epoch), epoch)
+    path = tmp_path / "epoch-000001.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert f"snapshot of epoch 1 ({path}) must be as it was saved" in refusal(
+        digits, CorruptFile, store=store
+    )
+
+
+def test_a_snapshot_that_diverged(digits, tmp_path):
+    state = digits.store.load(6)
+    state["8.bias"][3] = torch.nan
+    store = SnapshotStore(tmp_path)
+    store.save(state, 1)
+    assert refusal(digits, store=store) == (
+        "`model` must give finite logits, got NaN or infinity: "
+        "the training of this snapshot has diverged; leave it out"
+    )
+
+
+def test_models_that_give_no_logits(digits):
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    assert refusal(digits, model=Pair()) == (
+        "`model` must map a batch to logits (rows, classes), got tuple: "
+        "wrap it in a module that returns them"
+    )
+    assert refusal(digits, model=nn.Identity()) == (
+        "`model` must map a batch to logits (rows, classes), got shape (2, 1, 8, 8): "
+        "wrap it in a module that returns them"
+    )
+
+
+def test_kappas_that_do_not_go_together(digits, other_digits):
+    stores = [digits.store, other_digits.store]
+    assert refusal(digits, kappas=[SoftmaxResponse(), Ensemble(stores)]) == (
+        "`kappas` must be of one classifier, got an Ensemble beside others: its y_hat is another; "
+        "score it in a call of its own"
+    )
+    assert refusal(digits, kappas=[SoftmaxResponse(), SoftmaxResponse()]) == (
+        "`kappas` must have different names, got ['softmax', 'softmax']: score one per call"
+    )
+    assert refusal(digits, kappas=["softmax"]) == (
+        "`kappas` must be κ functions, got ['softmax']: pass e.g. [SoftmaxResponse()]"
+    )
+    with pytest.raises(InvalidInput) as caught:
+        Ensemble([digits.store])
+    assert str(caught.value) == (
+        "`stores` must name at least 2 members, got 1: train more networks, or score the one by "
+        "itself"
+    )
+
+
+def test_members_with_other_epochs(digits, tmp_path):
+    store = SnapshotStore(tmp_path)
+    store.save(digits.store.load(6), 6)
+    assert refusal(digits, kappas=[Ensemble([digits.store, store])]) == (
+        f"members must have snapshots of the same epochs, got {tmp_path} with 1 that differ from "
+        f"the 6 in {digits.store.path}: record them by one schedule"
+    )
+
+
+def test_a_folder_with_other_things_in_it(digits, tmp_path):
+    (tmp_path / "thesis.tex").write_text("dear")
+    assert refusal(digits, out=tmp_path) == (
+        f"`out` must be a new folder or one of earlier scores, got {tmp_path} with other things in "
+        "it: choose another"
+    )
+    out = tmp_path / "scores"
+    score(digits.model(), digits.store, digits.test, SoftmaxResponse(), out=out, progress=False)
+    assert refusal(digits, out=out, kappas=[MCDropout(3)], data=digits.train) == (
+        f"`out` must hold scores of the same inputs, got {out} with other data and kappas: "
+        "choose another folder, or delete this one"
+    )
