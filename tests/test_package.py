@@ -16,6 +16,8 @@ LAYERS = [
     "errors",
     "_validate",
     "_files",
+    "_spacing",
+    "_logistic",
     "metrics",
     "snapshots",
     "table",

@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from snapsure.analysis import trajectories
+    from snapsure.calibration import Platt
+    from snapsure.estimators import AES, LES, PES
     from snapsure.metrics import (
         Interval,
         RCCurve,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from snapsure.scoring import (
         score,
     )
+    from snapsure.selective import SelectiveClassifier
     from snapsure.snapshots import (
         Budget,
         Evenly,
@@ -45,16 +49,21 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AES",
     "Budget",
     "Ensemble",
     "Evenly",
     "EveryEpoch",
     "Interval",
+    "LES",
     "MCDropout",
     "NNDistance",
+    "PES",
+    "Platt",
     "RCCurve",
     "Recorder",
     "ScoreTable",
+    "SelectiveClassifier",
     "SnapshotStore",
     "SoftmaxResponse",
     "augrc",
@@ -71,9 +80,14 @@ __all__ = [
     "rc_curve",
     "risk_at_coverage",
     "score",
+    "trajectories",
 ]
 
 _HOMES = {
+    "snapsure.analysis": "trajectories",
+    "snapsure.calibration": "Platt",
+    "snapsure.estimators": "AES LES PES",
+    "snapsure.selective": "SelectiveClassifier",
     "snapsure.metrics": (
         "Interval RCCurve augrc aurc aurc_optimal bootstrap "
         "bootstrap_difference brier coverage_at_risk eaurc ece naurc nll "

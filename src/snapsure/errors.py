@@ -4,6 +4,8 @@ Every refusal says the argument, what is required, what came and where, and the 
 
     SnapsureError
     ├── InvalidInput (also a ValueError)        an argument breaks its rule
+    │   ├── Infeasible                          no threshold can promise the risk
+    │   ├── NotFitted                           an estimator is used before it is fitted
     │   └── WrongArchitecture                   a snapshot does not fit the model
     └── StorageError (also an OSError)          something on disk is not as it should be
         ├── CorruptFile                         bytes are missing or changed
@@ -20,6 +22,14 @@ class SnapsureError(Exception):
 
 class InvalidInput(SnapsureError, ValueError):
     """An argument breaks its rule; the message names both."""
+
+
+class Infeasible(InvalidInput):
+    """No threshold can promise the risk; the message says which risk could be promised."""
+
+
+class NotFitted(InvalidInput):
+    """An estimator is used before it is fitted."""
 
 
 class WrongArchitecture(InvalidInput):

@@ -4,11 +4,11 @@ A schedule is asked before each snapshot, and decides from what the store holds:
 its own, so training that was interrupted goes on as if it had not been.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from snapsure import _validate
+from snapsure._spacing import evenly_spaced
 from snapsure.errors import InvalidInput
 
 
@@ -61,11 +61,10 @@ class Evenly(Schedule):
     def __init__(self, total: int, k: int = 30, start: float = 0.4, *, first: int = 1) -> None:
         self._total = _validate.count(total, "total")
         self._first = _validate.count(first, "first", least=0)
-        k = _validate.count(k, "k")
-        begin = max(1, math.floor(_validate.share(start, "start") * self._total))
-        step = (self._total - begin) / max(1, k - 1)
-        wanted = {self._total, *(round(self._total - i * step) for i in range(k))}
-        self._wanted = frozenset(number + self._first - 1 for number in wanted)
+        wanted = evenly_spaced(
+            self._total, _validate.count(k, "k"), _validate.share(start, "start")
+        )
+        self._wanted = frozenset((wanted + self._first - 1).tolist())
 
     def wants(self, epoch: int) -> bool:
         """Those on the grid."""

@@ -1,0 +1,70 @@
+"""What estimators share: checks of κ tables, epochs, and their JSON files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from snapsure import _files, _validate
+from snapsure.errors import CorruptFile, InvalidInput, NotFitted
+
+Kappa = NDArray[np.float64]
+
+
+def table_of(kappa: ArrayLike, snapshots: int | None = None) -> Kappa:
+    """κ as (T, n) in [0, 1], with as many snapshots as were fitted."""
+    x = _validate.kappa(kappa, ndim=(2,)).astype(np.float64, copy=False)
+    low, high = x.min(), x.max()
+    if low < 0 or high > 1:
+        t, i = np.unravel_index(int((x < 0).argmax() if low < 0 else x.argmax()), x.shape)
+        raise InvalidInput(
+            f"`kappa` must lie in [0, 1], got {x[t, i]} at row {i} of snapshot {t}: "
+            "map the score to [0, 1] first"
+        )
+    if snapshots is not None and len(x) != snapshots:
+        raise InvalidInput(
+            f"`kappa` must have the {snapshots} snapshots that were fitted, got {len(x)}: "
+            "score the points with the same snapshots"
+        )
+    return x
+
+
+def epochs_of(epochs: ArrayLike | None, snapshots: int) -> NDArray[np.int64]:
+    """Epochs of the snapshots, 1 … T if not given."""
+    if epochs is None:
+        return np.arange(1, snapshots + 1)
+    x = _validate.whole_numbers(epochs, "epochs")
+    if x.shape != (snapshots,) or (np.diff(x) <= 0).any():
+        raise InvalidInput(
+            f"`epochs` must be {snapshots} rising numbers, one per snapshot, got {x.tolist()}: "
+            "pass the table's epochs"
+        )
+    return x
+
+
+def fitted(value: Any, name: str) -> Any:
+    """What fitting left, or the refusal of an estimator that was not fitted."""
+    if value is None:
+        raise NotFitted(f"{name} must be fitted before it is used, got one that is not: call .fit")
+    return value
+
+
+def write_json(path: str | Path, kind: str, content: dict[str, Any]) -> None:
+    """Write a fitted estimator."""
+    text = json.dumps({"format": f"snapsure {kind} 1", **content}, indent=1)
+    _files.write_bytes(Path(path), text.encode())
+
+
+def read_json(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read a fitted estimator."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        raise InvalidInput(f"{path} must be a fitted {kind}, got no file: check the path") from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or content.get("format") != f"snapsure {kind} 1":
+        raise CorruptFile(f"{path} must be a fitted {kind}, got something else: save it again")
+    return content
