@@ -1,0 +1,1 @@
+"""What a score table says: computed in one place, drawn in another."""

@@ -1,0 +1,109 @@
+"""Draws what was computed elsewhere; computes nothing."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from snapsure.analysis import Trajectories
+from snapsure.metrics import RCCurve
+from snapsure.report.build import Result
+
+_COLOURS = ("#0b6e99", "#d1495b", "#2e933c", "#8e5aa8", "#c77d0a")
+
+
+def results_table(results: Sequence[Result], title: str) -> Table:
+    """E-AURC × 10³ of each κ and method, with what it gains and how sure that is."""
+    table = Table(title=title, caption="Δ is method − final κ: below 0 is better")
+    for heading, side in (
+        ("κ", "left"),
+        ("method", "left"),
+        ("E-AURC ×10³", "right"),
+        ("final", "right"),
+        ("gain", "right"),
+        ("Δ ×10³ [95 %]", "right"),
+        ("NLL", "right"),
+        ("Brier", "right"),
+    ):
+        table.add_column(heading, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    for name, rows in groupby(results, key=lambda result: result.kappa):
+        for i, row in enumerate(rows):
+            gain = "" if row.improvement is None else f"{row.improvement:+.1f} %"
+            low, high = row.difference.low * 1e3, row.difference.high * 1e3
+            table.add_row(
+                name if i == 0 else "",
+                row.method,
+                f"{row.eaurc * 1e3:.2f}",
+                f"{row.final_eaurc * 1e3:.2f}",
+                "" if row.method == "final" else gain,
+                "" if row.method == "final" else f"{low:+.2f} … {high:+.2f}",
+                f"{row.nll:.4f}",
+                f"{row.brier:.4f}",
+            )
+        table.add_section()
+    return table
+
+
+def draw_rc_curves(
+    curves: Mapping[str, RCCurve], best: RCCurve, path: Path, title: str
+) -> None:
+    """Risk against coverage of several scores, and of the best order in hindsight below them."""
+    plot = _pyplot()
+    figure, axes = plot.subplots(figsize=(6.4, 4.2), layout="constrained")
+    axes.fill_between(best.coverage, best.risk, color="#d9d9d9", label="κ* (best in hindsight)")
+    for (name, curve), colour in zip(curves.items(), _COLOURS, strict=False):
+        axes.plot(curve.coverage, curve.risk, color=colour, label=name, linewidth=1.5)
+    axes.set(xlabel="coverage", ylabel="selective risk", xlim=(0, 1), title=title)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="upper left")
+    _finish(plot, figure, axes, path)
+
+
+def draw_trajectories(
+    epochs: NDArray[np.int64], result: Trajectories, path: Path, title: str
+) -> None:
+    """Mean κ and E-AURC of the surest and the least sure points along training."""
+    plot = _pyplot()
+    figure, axes = plot.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    green, red = "#2e933c", "#d1495b"
+    axes[0].plot(epochs, result.green_kappa, color=green, label="surest")
+    axes[0].plot(epochs, result.red_kappa, color=red, linestyle="--", label="least sure")
+    axes[0].set(xlabel="epoch", ylabel="mean κ", title="confidence", ylim=(0, 1.02))
+    axes[0].legend(frameon=False)
+    axes[1].plot(epochs, result.green_eaurc * 1e3, color=green)
+    axes[1].axvline(epochs[result.best], color="#888888", linestyle=":", linewidth=1)
+    axes[1].annotate(
+        f"best at epoch {epochs[result.best]}",
+        (epochs[result.best], result.green_eaurc.max() * 1e3),
+        fontsize=8,
+        color="#555555",
+        ha="right" if result.best > len(epochs) / 2 else "left",
+        va="top",
+    )
+    axes[1].set(xlabel="epoch", ylabel="E-AURC ×10³", title="the surest half")
+    axes[2].plot(epochs, result.red_eaurc * 1e3, color=red, linestyle="--")
+    axes[2].set(xlabel="epoch", ylabel="E-AURC ×10³", title="the least sure half")
+    figure.suptitle(title)
+    _finish(plot, figure, axes, path)
+
+
+def _pyplot() -> Any:
+    """Matplotlib without a screen."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _finish(plot: Any, figure: Any, axes: Any, path: Path) -> None:
+    for part in np.atleast_1d(axes):
+        part.spines[["top", "right"]].set_visible(False)
+        part.grid(alpha=0.25)
+    figure.savefig(path, dpi=140)
+    plot.close(figure)

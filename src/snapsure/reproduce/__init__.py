@@ -1,0 +1,1 @@
+"""Experiments that run from one command."""
