@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import MCDropout, NNDistance, Recorder, SnapshotStore, SoftmaxResponse, score
-from snapsure.scores._network import Network
+from snapsure.scores._network import Network, private_copy
 from snapsure.scores._nn_distance import Reference, _shares
 
 BATCH = 256
@@ -88,7 +88,7 @@ def _dropout() -> Case:
     model, images = convolutions(), torch.randn(BATCH, 3, 32, 32)
     y_hat = np.zeros(BATCH, dtype=np.int64)
     kappa = MCDropout(passes=100)
-    network = Network(model, [kappa], images[:2])
+    network = Network(private_copy(model), [kappa], images[:2])
     loop = copy.deepcopy(model).eval()
     for module in loop.modules():
         if isinstance(module, nn.Dropout):

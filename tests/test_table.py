@@ -5,6 +5,7 @@ import pytest
 
 from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.table import TableWriter
 
 RNG = np.random.default_rng(0)
 PROBS = RNG.dirichlet(np.ones(4), size=(5, 30))
@@ -97,6 +98,13 @@ def test_what_does_not_fit():
     assert sentence(InvalidInput, ScoreTable, {}, labels) == (
         "`kappas` must name at least one κ, got none: pass {name: (T, n)}"
     )
+    assert sentence(InvalidInput, ScoreTable, {"a": kappa + 5}, labels) == (
+        "`kappas['a']` must lie in [0, 1], got 5 … 5: map the score to [0, 1] first"
+    )
+    assert sentence(InvalidInput, ScoreTable, {"labels": kappa}, labels) == (
+        "`kappas` must have names of letters, digits and _, and none of labels, y, y_hat, got "
+        "'labels': name it otherwise"
+    )
     assert sentence(InvalidInput, ScoreTable, {"a": kappa}, labels.T) == (
         "`labels` must have shape (2, 3), got (3, 2): pass the same points"
     )
@@ -162,3 +170,19 @@ def test_folders_that_are_no_table(tmp_path, table):
     assert sentence(CorruptFile, ScoreTable.open, tmp_path) == (
         f"{tmp_path / 'table.json'} must name a score table, got something else"
     )
+
+
+def test_a_table_that_was_replaced_half_way_does_not_open(tmp_path, table, monkeypatch):
+    table.save(tmp_path)
+    write, written = TableWriter.write, []
+
+    def tiring(self, *arguments):
+        written.append(arguments)
+        if len(written) > 5:
+            raise KeyboardInterrupt
+        write(self, *arguments)
+
+    monkeypatch.setattr(TableWriter, "write", tiring)
+    with pytest.raises(KeyboardInterrupt):
+        table.save(tmp_path)
+    assert "must hold a finished score table" in sentence(InvalidInput, ScoreTable.open, tmp_path)

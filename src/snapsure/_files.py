@@ -33,7 +33,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 f"no space left to write {path.name} in {path.parent}: free some and write it "
                 "again; what was there before is whole",
             ) from None
-        raise
+        raise StorageError(
+            error.errno,
+            f"cannot write {path.name} in {path.parent} ({error.strerror}): choose a folder that "
+            "can be written to; what was there before is whole",
+        ) from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -47,7 +51,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def remove_partial(folder: Path) -> None:
     """Remove what a crash left half-written."""
-    for path in folder.glob(f"{_MARK}*"):
+    for path in folder.rglob(f"{_MARK}*"):
         path.unlink(missing_ok=True)
 
 

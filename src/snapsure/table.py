@@ -19,6 +19,7 @@ __all__ = ["ScoreTable"]
 _TABLE = "table.json"
 _FORMAT = "snapsure scores 1"
 _SUM_TOLERANCE = 1e-3
+_RESERVED = ("labels", "y", "y_hat")
 
 
 class ScoreTable:
@@ -57,7 +58,9 @@ class ScoreTable:
         epochs: ArrayLike | None = None,
     ) -> None:
         self._kappas = {
-            name: _validate.kappa(kappa, f"kappas[{name!r}]", ndim=(2,)).astype(np.float64)
+            name: _validate.kappa(kappa, f"kappas[{name!r}]", ndim=(2,)).astype(
+                np.float64, copy=False
+            )
             for name, kappa in kappas.items()
         }
         if not self._kappas:
@@ -65,6 +68,16 @@ class ScoreTable:
         shape = next(iter(self._kappas.values())).shape
         for name, kappa in self._kappas.items():
             _same_shape(f"kappas[{name!r}]", kappa.shape, shape)
+            if kappa.min() < 0 or kappa.max() > 1:
+                raise InvalidInput(
+                    f"`kappas[{name!r}]` must lie in [0, 1], got {kappa.min():.6g} … "
+                    f"{kappa.max():.6g}: map the score to [0, 1] first"
+                )
+            if name in _RESERVED or not name.replace("_", "").isalnum():
+                raise InvalidInput(
+                    f"`kappas` must have names of letters, digits and _, and none of "
+                    f"{', '.join(_RESERVED)}, got {name!r}: name it otherwise"
+                )
         self.labels = _validate.whole_numbers(labels, "labels")
         _same_shape("labels", self.labels.shape, shape)
         self.y_hat = self.labels[-1] if y_hat is None else _validate.whole_numbers(y_hat, "y_hat")
@@ -182,6 +195,7 @@ class ScoreTable:
     def save(self, path: str | Path) -> None:
         """Write the table to a folder, each file whole or not at all."""
         writer = TableWriter(Path(path), self.epochs.tolist(), [self.y_hat.size])
+        writer.begin()
         for i, epoch in enumerate(writer.epochs):
             writer.write("labels", epoch, 0, self.labels[i])
             for name, kappa in self._kappas.items():
@@ -258,6 +272,12 @@ class TableWriter:
     def read_all(self, name: str) -> NDArray[Any]:
         """All shards of all snapshots, (T, n)."""
         return np.stack([self.read_row(name, epoch) for epoch in self.epochs])
+
+    def begin(self) -> None:
+        """Let the folder be no table until it is finished: a half-replaced one must not open."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / _TABLE).unlink(missing_ok=True)
+        _files.flush_folder(self.folder)
 
     def finish(self, names: Sequence[str], *, has_labels: bool) -> None:
         """Write the file that makes the folder a table."""

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from snapsure.scores._data import Rows
-from snapsure.scores._network import Network
+from snapsure.scores._network import Network, private_copy
 
 
 def evaluate(kappa, model, inputs, y_hat, batch_size=256):
     """κ of a network for some rows, through the contract alone."""
     rows = Rows.of(inputs, "data")
-    network = Network(model, [kappa], inputs[:2])
+    network = Network(private_copy(model), [kappa], inputs[:2])
     prepared = kappa.prepare(network)
     values = []
     with torch.inference_mode():

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from snapsure import MCDropout
 from snapsure.errors import InvalidInput
-from snapsure.scores._network import Network
+from snapsure.scores._network import Network, private_copy
 from tests.scores.contract import KappaContract, evaluate, small_network
 
 PASSES = 25
@@ -67,7 +67,68 @@ class Images(nn.Module):
         return self.head(self.drop(self.body(x.view(-1, 1, 5, 5))))
 
 
+class ZeroBranch(nn.Module):
+    """A branch that is zero until it is trained, added in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.branch = nn.Linear(5, 8), nn.Linear(8, 8)
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(8, 4)
+
+    def forward(self, x):
+        y = self.trunk(x)
+        y += self.drop(self.branch(y))
+        return self.head(y)
+
+
+class SometimesLate(nn.Module):
+    """Uses a layer again after the dropout, but not for a batch of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.drop, self.head = nn.Linear(5, 5), nn.Dropout(0.5), nn.Linear(5, 4)
+
+    def forward(self, x):
+        z = self.drop(self.layer(x))
+        if (x != 0).any():
+            z = self.layer(z)
+        return self.head(z)
+
+
+class InPlace(nn.Module):
+    """Drops in place and does not look at the result."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(5, 9), nn.Linear(9, 4)
+        self.drop = OwnDropout(0.5, inplace=True)
+
+    def forward(self, x):
+        z = self.layer(x)
+        self.drop(z)
+        return self.head(z)
+
+
+class OwnDropout(nn.Dropout):
+    """A subclass is a dropout too."""
+
+
+class Attention(nn.Module):
+    """A transformer layer, rows first."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 16, dropout=0.0, batch_first=True)
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(20, 4)
+
+    def forward(self, x):
+        return self.head(self.drop(self.encoder(x.view(-1, 5, 4)).flatten(1)))
+
+
 MODELS = {
+    "a branch that is zero at first": (ZeroBranch, 5),
+    "in place": (InPlace, 5),
+    "attention": (Attention, 20),
     "dropout in the head": (lambda: small_network(), 5),
     "dropout before everything": (
         lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 9), nn.ReLU(), nn.Linear(9, 4)),
@@ -91,11 +152,30 @@ def test_equals_the_plain_loop_under_the_same_seed(name, p):
     assert ours.std() > 1e-4
 
 
+def test_a_layer_that_only_some_batches_use_late_is_not_replayed():
+    torch.manual_seed(3)
+    model, inputs, y_hat = SometimesLate(), torch.randn(12, 5), np.arange(12) % 4
+    network = Network(private_copy(model), [MCDropout(PASSES)], torch.zeros(2, 5))
+    with torch.inference_mode():
+        ours = MCDropout(PASSES, seed=7).score(network.run(inputs), y_hat, None)
+    np.testing.assert_allclose(ours, naive(model, inputs, y_hat, seed=7), atol=1e-6)
+
+
+def test_a_forward_of_the_users_own_is_left_in_place():
+    model = small_network()
+    model[0].forward = lambda x: nn.Linear.forward(model[0], x) * 2
+    network = Network(model.eval(), [MCDropout(3)], torch.zeros(2, 5))
+    own = model[0].forward
+    with torch.inference_mode():
+        MCDropout(3).score(network.run(torch.randn(6, 5)), np.zeros(6, int), None)
+    assert model[0].forward is own
+
+
 def test_the_deterministic_part_runs_once_per_batch():
     model = nn.Sequential(
         nn.Sequential(nn.Linear(5, 8), nn.ReLU()), nn.Dropout(0.5), nn.Linear(8, 4)
     )
-    network = Network(model, [MCDropout(10)], torch.zeros(2, 5))
+    network = Network(private_copy(model), [MCDropout(10)], torch.zeros(2, 5))
     calls = {"trunk": 0, "head": 0}
 
     def count(name):
@@ -145,6 +225,25 @@ def test_dropout_as_a_function_is_refused():
     assert refusal(Functional()) == (
         "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
         "Functional: make it a module, which can be found and switched on"
+    )
+
+
+def test_dropout_that_does_more_is_refused():
+    assert refusal(nn.Sequential(nn.Linear(5, 8), nn.AlphaDropout(0.3), nn.Linear(8, 4))) == (
+        "`model` must use nn.Dropout for MC-dropout, got AlphaDropout, which does more than drop: "
+        "use another κ"
+    )
+
+
+def test_rows_that_are_not_on_the_first_axis_are_refused():
+    class SequenceFirst(Attention):
+        def forward(self, x):
+            z = self.drop(x.view(-1, 5, 1).transpose(0, 1))
+            return z.transpose(0, 1).flatten(1)[:, :4]
+
+    assert refusal(SequenceFirst()) == (
+        "dropout must see the rows on its first axis, got shape (5, 3, 1) for 3 rows: "
+        "use batch_first=True"
     )
 
 

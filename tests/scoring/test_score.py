@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -279,8 +278,8 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
             score(digits.model(), digits.store, digits.test, kappas, out=part, progress=False)
     with pytest.raises(InvalidInput, match="must hold a finished score table"):
         ScoreTable.open(part)
-    damaged = part / "softmax" / "epoch-000006.00001.npy"
-    damaged.write_bytes(b"")
+    (part / "softmax" / "epoch-000006.00001.npy").write_bytes(b"")
+    (part / "softmax" / ".partial-1-epoch-000001.00000.npy").write_bytes(b"half")
     done.clear()
     monkeypatch.setattr(Worker, "do", lambda *a: (do(*a), done.append(a[1]))[0])
     score(digits.model(), digits.store, digits.test, kappas, out=part, progress=False)
@@ -313,25 +312,28 @@ def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
     assert files_of(killed) == files_of(whole)
 
 
-def test_memory_does_not_grow_with_the_number_of_snapshots(digits, tmp_path):
-    def peak(snapshots):
-        store = SnapshotStore(tmp_path / str(snapshots))
-        for epoch in range(1, snapshots + 1):
-            store.save(digits.store.load(6), epoch)
-        from snapsure.scoring import _score
-
-        opened = _score.ScoreTable.open
-        _score.ScoreTable.open = lambda folder: None  # the table itself does grow
-        tracemalloc.start()
-        try:
-            score(digits.model(), store, digits.test, [SoftmaxResponse()], progress=False)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-            _score.ScoreTable.open = opened
-
-    peak(2)
-    assert peak(24) < 1.2 * peak(3)
+def test_memory_does_not_grow_with_the_number_of_snapshots(tmp_path):
+    # A network of 20 MB in a process of its own: were snapshots kept, 20 more would add 400 MB.
+    code = """
+        import resource, sys
+        import torch
+        from torch import nn
+        from snapsure import SnapshotStore, SoftmaxResponse, score
+        folder, snapshots = sys.argv[1], int(sys.argv[2])
+        model = nn.Sequential(nn.Linear(64, 2200), nn.Linear(2200, 2200), nn.Linear(2200, 10))
+        store = SnapshotStore(folder)
+        for epoch in range(snapshots):
+            store.save(model, epoch)
+        data = (torch.randn(600, 64), torch.zeros(600))
+        score(model, store, data, SoftmaxResponse(), progress=False)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    """
+    peaks = []
+    for snapshots in (4, 24):
+        command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / str(snapshots))]
+        run = subprocess.run([*command, str(snapshots)], check=True, capture_output=True, text=True)
+        peaks.append(float(run.stdout))
+    assert peaks[1] - peaks[0] < 100
 
 
 def test_without_labels(digits):
@@ -447,19 +449,85 @@ def test_a_snapshot_that_diverged(digits, tmp_path):
     )
 
 
-def test_models_that_give_no_logits(digits):
-    class Pair(nn.Module):
-        def forward(self, x):
-            return x, x
+def altered(digits, change):
+    """The digits' network, its output changed."""
 
-    assert refusal(digits, model=Pair()) == (
+    class Altered(nn.Sequential):
+        def forward(self, x):
+            return change(super().forward(x))
+
+    return Altered(*digits.model())
+
+
+def test_models_that_give_no_logits(digits):
+    assert refusal(digits, model=altered(digits, lambda z: (z, z))) == (
         "`model` must map a batch to logits (rows, classes), got tuple: "
         "wrap it in a module that returns them"
     )
-    assert refusal(digits, model=nn.Identity()) == (
-        "`model` must map a batch to logits (rows, classes), got shape (2, 1, 8, 8): "
+    assert refusal(digits, model=altered(digits, lambda z: z[:, None])) == (
+        "`model` must map a batch to logits (rows, classes), got shape (2, 1, 10): "
         "wrap it in a module that returns them"
     )
+    assert refusal(digits, model=altered(digits, lambda z: torch.cat([z, z]))) == (
+        "`model` must give one row of logits per point, got 4 for 2: wrap it in a module that does"
+    )
+
+
+def test_the_order_of_the_kappas_changes_nothing(digits, table):
+    kappas = [MCDropout(passes=10), SoftmaxResponse(), NNDistance(digits.train, k=40)]
+    got = score(digits.model(), digits.store, digits.test, kappas, progress=False)
+    for name in table.names:
+        np.testing.assert_array_equal(got.kappa(name), table.kappa(name))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_compiled_model_is_scored_as_itself(digits, table):
+    model = torch.compile(digits.model())
+    got = score(model, digits.store, digits.test, SoftmaxResponse(), progress=False)
+    np.testing.assert_array_equal(got.kappa("softmax"), table.kappa("softmax"))
+
+
+def test_several_inputs(digits, tmp_path):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(64, 10)
+
+        def forward(self, a, b):
+            return self.fc(a.flatten(1) + b.flatten(1))
+
+    class Triples(Pairs):
+        def __getitem__(self, i):
+            return (self.images[i], self.images[i] * 2), int(self.labels[i])
+
+    model, store = Two(), SnapshotStore(tmp_path)
+    store.save(model, 1)
+    images, labels = digits.test
+    with torch.no_grad():
+        expected = model(images, images * 2).softmax(dim=1).max(dim=1).values
+    for data in (Triples(images, labels), ((images, images * 2), labels)):
+        got = score(model, store, data, SoftmaxResponse(), progress=False)
+        np.testing.assert_allclose(got.kappa("softmax")[0], expected, rtol=1e-5)
+
+
+def test_numpys_float64_is_read_as_float32(digits, table):
+    images = digits.test[0].numpy().astype(np.float64)
+    images.flags.writeable = False
+    data = (images, digits.test[1])
+    got = score(digits.model(), digits.store, data, SoftmaxResponse(), progress=False)
+    np.testing.assert_array_equal(got.kappa("softmax"), table.kappa("softmax"))
+
+
+def test_the_reference_is_embedded_once_per_snapshot(digits, other_digits, monkeypatch):
+    monkeypatch.setattr(_plan, "_SHARD", 300)
+    prepared = []
+    prepare = NNDistance.prepare
+    monkeypatch.setattr(
+        NNDistance, "prepare", lambda self, s: (prepared.append(1), prepare(self, s))[1]
+    )
+    kappa = Ensemble([digits.store, other_digits.store], base=NNDistance(digits.train, k=5))
+    score(digits.model(), None, digits.test, kappa, progress=False)
+    assert len(prepared) == 2 * len(digits.store)
 
 
 def test_kappas_that_do_not_go_together(digits, other_digits):
@@ -489,6 +557,32 @@ def test_members_with_other_epochs(digits, tmp_path):
         f"members must have snapshots of the same epochs, got {tmp_path} with 1 that differ from "
         f"the 6 in {digits.store.path}: record them by one schedule"
     )
+
+
+def test_changed_rows_in_the_middle_are_noticed(digits, tmp_path):
+    images, labels = digits.test
+    changed = images.clone()
+    changed[300:500] = 0
+    for first, second in (
+        ((images, labels), (changed, labels)),
+        (Pairs(images, labels), Pairs(changed, labels)),
+        (Stream(images, labels), Stream(changed, labels)),
+    ):
+        out = tmp_path / type(first).__name__
+        score(digits.model(), digits.store, first, SoftmaxResponse(), out=out, progress=False)
+        assert refusal(digits, out=out, data=second) == (
+            f"`out` must hold scores of the same inputs, got {out} with other data: "
+            "choose another folder, or delete this one"
+        )
+
+
+def test_damaged_or_missing_labels_are_scored_again(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(_plan, "_SHARD", 300)
+    arguments = (digits.model(), digits.store, digits.test, SoftmaxResponse())
+    whole = score(*arguments, out=tmp_path, progress=False)
+    for damage in (lambda p: p.unlink(), lambda p: p.write_bytes(b"")):
+        damage(tmp_path / "y" / "all.00000.npy")
+        assert (score(*arguments, out=tmp_path, progress=False).y == whole.y).all()
 
 
 def test_a_folder_with_other_things_in_it(digits, tmp_path):

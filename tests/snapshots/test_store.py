@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -156,10 +157,10 @@ def sentence(kind, call, *arguments, **options):
 
 def test_wrong_arguments(store):
     assert sentence(InvalidInput, store.save, network(), -1) == (
-        "`epoch` must be a whole number ≥ 0, got -1: pass the epoch"
+        "`epoch` must be a whole number ≥ 0, got -1: raise it"
     )
     assert sentence(InvalidInput, store.save, network(), 1.0) == (
-        "`epoch` must be a whole number ≥ 0, got 1.0: pass the epoch"
+        "`epoch` must be a whole number ≥ 0, got 1.0: pass an int"
     )
     assert sentence(InvalidInput, store.save, 3, 1) == (
         "`model_or_state_dict` must be a torch.nn.Module or a state dict, got int: "
@@ -345,6 +346,100 @@ def test_recorder_keeps_within_its_budget_at_every_moment(store, monkeypatch):
         assert recorder.record(network(), epoch)
     assert max(files) == 3
     assert recorder.store.epochs[-1] == 19
+
+
+def test_a_budget_loses_nothing_when_saving_fails(store, monkeypatch):
+    recorder = Recorder(store, Budget(3))
+    for epoch in range(1, 11):
+        recorder.record(network(), epoch)
+    held = store.epochs
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("snapsure.snapshots._weights.write", full)
+        with pytest.raises(StorageError):
+            recorder.record(network(), 11)
+    with pytest.raises(InvalidInput):
+        recorder.record("no network", 11)
+    assert store.epochs == held
+    store.verify()
+
+
+def test_a_reader_beside_a_writer_sees_whole_snapshots(store):
+    store.save({"w": torch.zeros(1000)}, 1)
+    stop, problems = threading.Event(), []
+
+    def read():
+        reader = SnapshotStore(store.path)
+        while not stop.is_set():
+            try:
+                state = reader.load(1)["w"]
+                assert (state == state[0]).all()
+            except Exception as error:
+                problems.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for i in range(60):
+        store.save({"w": torch.full((1000,), float(i))}, 1)
+    stop.set()
+    thread.join()
+    assert problems == []
+
+
+def test_what_a_crash_left_unnamed_is_removed(store):
+    store.save(network(), 1)
+    stray = store.path / "epoch-000009.safetensors"
+    stray.write_bytes(b"left behind")
+    other = store.path / "notes.txt"
+    other.write_text("mine")
+    del store._lock
+    store._lock = None
+    store.save(network(), 2)
+    assert not stray.exists()
+    assert other.exists()
+
+
+def test_a_file_system_without_locks(store, monkeypatch):
+    def none(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    store.save(network(), 1)
+    assert store.epochs == [1]
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert sentence(StorageError, SnapshotStore(tmp_path / "file" / "run").save, network(), 1) == (
+        f"[Errno 20] cannot write snapshots to {tmp_path / 'file' / 'run'} (Not a directory): "
+        "choose a folder that can be written to"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_tensors_that_cannot_be_stored(store):
+    assert sentence(InvalidInput, store.save, {"w": torch.ones(2, 2).to_sparse_csr()}, 1) == (
+        "`model_or_state_dict` must hold dense tensors of ordinary numbers, got a "
+        "torch.sparse_csr tensor at 'w': leave it out of the state dict"
+    )
+    assert "got a meta or lazy tensor at 'w'" in sentence(
+        InvalidInput, store.save, {"w": torch.ones(2, device="meta")}, 1
+    )
+    assert sentence(InvalidInput, store.save, {"w": torch.tensor([1e6])}, 1, dtype="float16") == (
+        "`dtype` must hold every weight, got float16 for 'w', which it makes infinite: "
+        'choose "bfloat16"'
+    )
+    assert store.epochs == []
+
+
+def test_integers_for_weights_are_refused(store):
+    store.save({"weight": torch.ones(2, 3, dtype=torch.int64), "bias": torch.ones(2)}, 1)
+    assert "of another kind of number: weight" in sentence(
+        WrongArchitecture, store.load_into, nn.Linear(3, 2), 1
+    )
 
 
 def test_recorder_refuses_a_folder_of_another_run(store):

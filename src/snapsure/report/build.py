@@ -53,8 +53,8 @@ def _final(table: ScoreTable, name: str) -> Callable[[ScoreTable, str], Floats]:
 
 
 def _aes(k: int) -> Fit:
-    return lambda table, name: lambda other, name: AES(k).confidence(
-        other.kappa(name), other.epochs
+    return lambda table, name: (
+        lambda other, name: AES(k).confidence(other.kappa(name), other.epochs)
     )
 
 
@@ -93,9 +93,7 @@ def evaluate(
             f"`table` must have right and wrong points to compare methods, got "
             f"{int(table.errors.sum())} wrong of {table.errors.size}: score more points"
         )
-    parts = [
-        table.split(FIT_SHARE, seed + i) for i in range(_validate.count(splits, "splits"))
-    ]
+    parts = [table.split(FIT_SHARE, seed + i) for i in range(_validate.count(splits, "splits"))]
     return [
         _judge(method, table, name, parts, seed, resamples)
         for name in table.names

@@ -48,9 +48,7 @@ def results_table(results: Sequence[Result], title: str) -> Table:
     return table
 
 
-def draw_rc_curves(
-    curves: Mapping[str, RCCurve], best: RCCurve, path: Path, title: str
-) -> None:
+def draw_rc_curves(curves: Mapping[str, RCCurve], best: RCCurve, path: Path, title: str) -> None:
     """Risk against coverage of several scores, and of the best order in hindsight below them."""
     plot = _pyplot()
     figure, axes = plot.subplots(figsize=(6.4, 4.2), layout="constrained")

@@ -74,7 +74,8 @@ def train(digits: Digits, seed: int, recorder: Recorder, tell: Callable[[int], N
         model.train()
         for rows in torch.split(torch.randperm(len(images)), BATCH):
             optimizer.zero_grad()
-            functional.cross_entropy(model(_shifted(images[rows])), labels[rows]).backward()
+            loss = functional.cross_entropy(model(_shifted(images[rows])), labels[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         schedule.step()
         recorder.record(model, epoch)

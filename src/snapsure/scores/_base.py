@@ -76,7 +76,7 @@ def softmax_of(logits: Tensor, y_hat: NDArray[np.int64]) -> Tensor:
     Near 1 it is 1 minus the sum of the other classes: in float32, or as a plain quotient, confident
     points collapse onto exactly 1.0 and become ties.
     """
-    z = logits.double()
+    z = logits.cpu().double()  # there: not every accelerator has float64
     chosen = z.new_tensor(y_hat).long()[:, None]
     total = z.logsumexp(dim=1)
     others = z.scatter(1, chosen, -np.inf).logsumexp(dim=1)

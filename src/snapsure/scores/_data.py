@@ -3,7 +3,6 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ Labels = NDArray[np.int64]
 Batch = tuple[Any, Labels | None]
 
 _BATCH = 256
+_SAMPLED = 8
 
 
 class Rows(ABC):
@@ -28,6 +28,7 @@ class Rows(ABC):
         if not n:
             raise InvalidInput(f"`{name}` must hold at least one point, got none: pass some data")
         self.name, self.n, self.batch_size = name, n, batch_size
+        self._identity: dict[str, Any] | None = None
 
     @staticmethod
     def of(data: Any, name: str) -> "Rows":
@@ -69,26 +70,30 @@ class Rows(ABC):
                 f"{stop - start}: use a data set that gives the same rows at every pass"
             )
 
-    @lru_cache(maxsize=1)  # noqa: B019 - one per object that is scored, and they are few
-    def fingerprint(self) -> str:
-        """A name for the content: its length, first and last batch; twice read, twice the same."""
-        last = (self.n - 1) // self.batch_size * self.batch_size
-        digests = []
-        for _ in range(2):
-            digest = hashlib.sha256(str(self.n).encode())
-            for start, stop in {(0, min(self.batch_size, self.n)), (last, self.n)}:
-                if not self.divisible:
-                    start, stop = 0, self.n
-                for inputs, labels in self.batches(start, stop):
-                    for part in (*_leaves(inputs), *([] if labels is None else [labels])):
-                        digest.update(_bytes_of(part).data)
-            digests.append(digest.hexdigest()[:16])
-        if digests[0] != digests[1]:
-            raise InvalidInput(
-                f"`{self.name}` must give the same rows at every pass, got other values at the "
-                "second reading: switch off shuffling and random augmentation"
-            )
-        return digests[0]
+    def identity(self) -> dict[str, Any]:
+        """What tells these rows from others."""
+        if self._identity is None:
+            content, labelled = self._content()
+            self._identity = {
+                "content": content,
+                "labelled": labelled,
+                "n": self.n,
+                "batch_size": self.batch_size,
+            }
+        return self._identity
+
+    def _content(self) -> tuple[str, bool]:
+        """A digest of some batches, or of all, and whether they have labels."""
+        digest, labelled = hashlib.sha256(), False
+        for inputs, labels in self._sampled():
+            labelled = labels is not None
+            for part in (*_leaves(inputs), *([] if labels is None else [labels])):
+                _update(digest, part)
+        return digest.hexdigest()[:16], labelled
+
+    def _sampled(self) -> Iterator[Batch]:
+        """What the digest is made of: all that can be read cheaply."""
+        return self.batches()
 
 
 class _Loaded(Rows):
@@ -109,8 +114,32 @@ class _Loaded(Rows):
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory,
             multiprocessing_context=loader.multiprocessing_context,
+            worker_init_fn=loader.worker_init_fn,
+            timeout=loader.timeout,
+            prefetch_factor=loader.prefetch_factor,
+            generator=loader.generator,
         )
         return (split(batch, self.name) for batch in part)
+
+    def _sampled(self) -> Iterator[Batch]:
+        """Eight batches, the first and the last among them: reading all may cost a scoring pass."""
+        last = (self.n - 1) // self.batch_size
+        chosen = np.unique(np.linspace(0, last, _SAMPLED).astype(int)) * self.batch_size
+        seen = [self._digest_of(0) for _ in range(2)]
+        if seen[0] != seen[1]:
+            raise InvalidInput(
+                f"`{self.name}` must give the same rows at every pass, got other values at the "
+                "second reading: switch off shuffling and random augmentation"
+            )
+        for start in chosen.tolist():
+            yield from self.batches(start, min(start + self.batch_size, self.n))
+
+    def _digest_of(self, start: int) -> str:
+        digest = hashlib.sha256()
+        for inputs, _ in self.batches(start, min(start + self.batch_size, self.n)):
+            for part in _leaves(inputs):
+                _update(digest, part)
+        return digest.hexdigest()
 
 
 class _Stream(Rows):
@@ -182,7 +211,10 @@ def first_rows(inputs: Any) -> Any:
 
 def to_device(inputs: Any, device: torch.device) -> Any:
     """Inputs on a device."""
-    return _map_leaves(lambda leaf: leaf.to(device, non_blocking=True), inputs)
+    return _map_leaves(
+        lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf,
+        inputs,
+    )
 
 
 def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
@@ -204,7 +236,10 @@ def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
 def _tensor(value: Any, name: str) -> Tensor:
     if isinstance(value, Tensor):
         return value
-    return torch.from_numpy(np.ascontiguousarray(_validate.numbers(value, name)))
+    array = np.ascontiguousarray(_validate.numbers(value, name))
+    if array.dtype == np.float64:  # NumPy's ordinary type, for PyTorch's
+        array = array.astype(np.float32)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def _labels(value: Any, name: str) -> Labels:
@@ -221,7 +256,7 @@ def _leaves(inputs: Any) -> Iterator[Any]:
     if isinstance(inputs, Mapping):
         for part in inputs.values():
             yield from _leaves(part)
-    elif isinstance(inputs, tuple | list):
+    elif isinstance(inputs, tuple | list) and not _is_words(inputs):
         for part in inputs:
             yield from _leaves(part)
     else:
@@ -231,15 +266,23 @@ def _leaves(inputs: Any) -> Iterator[Any]:
 def _map_leaves(function: Any, inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return {key: _map_leaves(function, part) for key, part in inputs.items()}
-    if isinstance(inputs, tuple):
+    if isinstance(inputs, tuple | list) and not _is_words(inputs):
         return tuple(_map_leaves(function, part) for part in inputs)
     return function(inputs)
 
 
-def _bytes_of(leaf: Any) -> NDArray[np.uint8]:
+def _is_words(inputs: Any) -> bool:
+    """Whether this is a column of strings, as the default collate leaves them."""
+    return len(inputs) > 0 and isinstance(inputs[0], str)
+
+
+def _update(digest: Any, leaf: Any) -> None:
+    """Add type, shape and content."""
     if isinstance(leaf, Tensor):
-        flat: NDArray[np.uint8] = (
-            leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-        )
-        return flat
-    return np.ascontiguousarray(leaf).view(np.uint8)
+        digest.update(f"{leaf.dtype}{tuple(leaf.shape)}".encode())
+        digest.update(leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    elif isinstance(leaf, np.ndarray):
+        digest.update(f"{leaf.dtype}{leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).data)
+    else:
+        digest.update(repr(leaf).encode())

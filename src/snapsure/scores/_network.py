@@ -3,12 +3,13 @@
 Any `nn.Module` that maps a batch to logits works as it is. One probing pass finds, by hooks, which
 modules run in which order: the last linear layer, the dropouts, and what has finished before the
 first of them. From then on hooks keep what is needed of each pass. The observed module is a copy;
-the user's is not touched.
+the user's is not touched. Dropout inside `nn.LSTM` or `nn.MultiheadAttention` is no module of its
+own, and stays off.
 """
 
 import copy
 import itertools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,39 +19,56 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from snapsure.errors import InvalidInput
 from snapsure.scores._base import Forward, Kappa, Snapshot
-from snapsure.scores._data import Rows, to_device
+from snapsure.scores._data import Rows, row_count, to_device
+from snapsure.snapshots._weights import unwrapped
 
-_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+_DROPOUTS: dict[type[nn.Module], Callable[..., Tensor]] = {
+    nn.Dropout: nn.functional.dropout,
+    nn.Dropout1d: nn.functional.dropout1d,
+    nn.Dropout2d: nn.functional.dropout2d,
+    nn.Dropout3d: nn.functional.dropout3d,
+}
+
+
+def private_copy(model: nn.Module) -> nn.Module:
+    """A copy that may be watched and loaded at will, on the best device, in evaluation mode."""
+    device = _device(model)
+    try:
+        return copy.deepcopy(unwrapped(model)).to(device).eval()
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"`model` must be one that copy.deepcopy can copy, got an error ({error}): for "
+            "torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations.weight_norm"
+        ) from None
 
 
 class Network(Snapshot):
-    """A private copy of the model, on the best device, watched for what the κ functions need."""
+    """A module, which must be a private copy, watched for what the κ functions need."""
 
-    def __init__(self, model: nn.Module, kappas: list[Kappa], sample: Any) -> None:
-        self.device = _device(model)
-        self.module = copy.deepcopy(model).to(self.device).eval()
+    def __init__(self, module: nn.Module, kappas: list[Kappa], sample: Any) -> None:
+        self.module = module
+        self.device = _device(module)
         self._layers = {layer for kappa in kappas for layer in kappa.layers}
-        self._stochastic = any(kappa.stochastic for kappa in kappas)
         self._inputs: dict[str | None, Tensor] = {}
-        self._kept: dict[nn.Module, list[Any]] = {}
-        self._fragile: set[nn.Module] = set()
+        self._replay = _Replay()
         with torch.inference_mode():
-            self._watch(_probe(self.module, lambda: self._call(sample)))
-            if self._stochastic:
-                self._find_fragile(sample)
+            order = _probe(module, lambda: self._call(to_device(sample, self.device)))
+        self._watch_layers(order)
+        if any(kappa.stochastic for kappa in kappas):
+            self._replay.watch(module, order)
 
     def run(self, inputs: Any) -> "Pass":
         """One pass over a batch."""
-        self._inputs.clear()
-        for outputs in self._kept.values():
-            outputs.clear()
+        self._inputs = {}
+        self._replay.begin()
         inputs = to_device(inputs, self.device)
-        return Pass(self, inputs, self._call(inputs))
+        logits = self._call(inputs)
+        return Pass(self, inputs, logits, self._inputs)
 
     def passes(self, data: Rows) -> Iterator[tuple[Forward, NDArray[np.int64] | None]]:
         """Passes over other data."""
@@ -58,9 +76,20 @@ class Network(Snapshot):
             for inputs, labels in data.batches():
                 yield self.run(inputs), labels
 
+    def sample(self, inputs: Any, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
+        """Logits under dropout; what ran before the first dropout answers from memory."""
+        replay = self._replay
+        with replay.played(), replay.dropped(p, row_count(inputs)), _seeded(seed, self.device):
+            for _ in range(passes):
+                yield self._call(inputs)
+
     def _call(self, inputs: Any) -> Tensor:
-        inputs = to_device(inputs, self.device)
-        output = self.module(**inputs) if isinstance(inputs, Mapping) else self.module(inputs)
+        if isinstance(inputs, Mapping):
+            output = self.module(**inputs)
+        elif isinstance(inputs, tuple | list):
+            output = self.module(*inputs)
+        else:
+            output = self.module(inputs)
         if isinstance(output, Mapping) and "logits" in output:
             output = output["logits"]
         if not isinstance(output, Tensor) or output.ndim != 2:
@@ -70,6 +99,11 @@ class Network(Snapshot):
                 f"`model` must map a batch to logits (rows, classes), got {got}: "
                 "wrap it in a module that returns them"
             )
+        if len(output) != row_count(inputs):
+            raise InvalidInput(
+                f"`model` must give one row of logits per point, got {len(output)} for "
+                f"{row_count(inputs)}: wrap it in a module that does"
+            )
         if not output.isfinite().all():
             raise InvalidInput(
                 "`model` must give finite logits, got NaN or infinity: "
@@ -77,7 +111,7 @@ class Network(Snapshot):
             )
         return output
 
-    def _watch(self, order: "_Order") -> None:
+    def _watch_layers(self, order: "_Order") -> None:
         names = {name: module for name, module in self.module.named_modules() if name}
         for layer in self._layers:
             if layer is not None and layer not in names:
@@ -87,23 +121,6 @@ class Network(Snapshot):
                 )
             watched = order.last_linear() if layer is None else names[layer]
             watched.register_forward_pre_hook(self._keep_input(layer), with_kwargs=True)
-        if self._stochastic:
-            self.dropouts = order.dropouts()
-            self._kept = {module: [] for module in order.finished_before(self.dropouts)}
-            for module in self._kept:
-                module.register_forward_hook(self._keep_output)
-
-    def _keep_output(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._kept[module].append(_cloned(output) if module in self._fragile else output)
-
-    def _find_fragile(self, sample: Any) -> None:
-        """Find outputs that the model's own code changes in place when they are replayed."""
-        self.run(sample)
-        before = {module: _cloned(outputs) for module, outputs in self._kept.items()}
-        next(self.sample(sample, 1, None, 0))
-        self._fragile = {
-            module for module, outputs in self._kept.items() if not _equal(outputs, before[module])
-        }
 
     def _keep_input(self, layer: str | None) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -113,38 +130,106 @@ class Network(Snapshot):
                     f"the embedding must be (rows, features), got shape {tuple(value.shape)} at "
                     f"{type(module).__name__}: name another layer, NNDistance(..., layer=...)"
                 )
-            self._inputs[layer] = value
+            if not self._replay.playing:  # the embedding is that of the plain pass
+                self._inputs[layer] = value.clone()
 
         return hook
 
-    def embedding(self, layer: str | None) -> Tensor:
-        """What the layer was given in the last pass."""
-        return self._inputs[layer]
-
-    def sample(self, inputs: Any, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
-        """Logits under dropout; what ran before the first dropout answers from memory."""
-        with (
-            _replayed(self._kept, self._fragile),
-            _dropped(self.dropouts, p),
-            _seeded(seed, self.device),
-        ):
-            for _ in range(passes):
-                yield self._call(inputs)
-
 
 class Pass(Forward):
-    """One pass of a network; it lasts until the network's next."""
+    """One pass of a network. Its samples can be drawn until the network's next pass."""
 
-    def __init__(self, network: Network, inputs: Any, logits: Tensor) -> None:
+    def __init__(
+        self, network: Network, inputs: Any, logits: Tensor, embeddings: dict[str | None, Tensor]
+    ) -> None:
         self._network, self._inputs, self.logits = network, inputs, logits
+        self._embeddings = embeddings
 
     def embedding(self, layer: str | None) -> Tensor:
         """What the layer was given."""
-        return self._network.embedding(layer)
+        return self._embeddings[layer]
 
     def samples(self, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
         """Logits under dropout."""
         return self._network.sample(self._inputs, passes, p, seed)
+
+
+class _Replay:
+    """Remembers what finished before the first dropout, and answers for it in the samples."""
+
+    def __init__(self) -> None:
+        self.playing = False
+        self._dropouts: list[nn.Module] = []
+        self._kept: dict[nn.Module, list[Any]] = {}
+        self._unseen: set[nn.Module] = set()
+        self._dropping = self._late = False
+
+    def watch(self, module: nn.Module, order: "_Order") -> None:
+        """Listen to the modules that matter."""
+        self._dropouts = order.dropouts()
+        finished = order.finished_before(self._dropouts)
+        self._unseen = _only_seen_by_the_next(module, finished)
+        self._kept = {m: [] for m in finished}
+        for m in finished:
+            m.register_forward_hook(self._keep)
+        for m in self._dropouts:
+            m.register_forward_pre_hook(self._note_dropout)
+
+    def begin(self) -> None:
+        """Forget the last pass."""
+        self._dropping = self._late = False
+        for outputs in self._kept.values():
+            outputs.clear()
+
+    def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._late |= self._dropping
+        # Copies, because a model may change a module's output in place.
+        self._kept[module].append(None if module in self._unseen else _cloned(output))
+
+    def _note_dropout(self, module: nn.Module, args: Any) -> None:
+        self._dropping = True
+
+    @contextmanager
+    def played(self) -> Iterator[None]:
+        """Let modules answer with the outputs of their last pass, call by call, over and over."""
+        # A module that this batch also called after the dropout cannot answer from memory.
+        kept = {} if self._late else self._kept
+        own = {m: {k: v for k, v in vars(m).items() if k == "forward"} for m in kept}
+        heard = {m: (m._forward_hooks, m._forward_pre_hooks) for m in kept}
+        self.playing = True
+        try:
+            for m, outputs in kept.items():
+                m.forward = _player(tuple(outputs))
+                m._forward_hooks, m._forward_pre_hooks = OrderedDict(), OrderedDict()
+            yield
+        finally:
+            self.playing = False
+            for m in kept:
+                m._forward_hooks, m._forward_pre_hooks = heard[m]
+                del m.forward
+                vars(m).update(own[m])
+
+    @contextmanager
+    def dropped(self, p: float | None, rows: int) -> Iterator[None]:
+        """Switch dropouts on, each with one mask for all rows, drawn as for a batch of one."""
+
+        def drop(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            assert isinstance(module, nn.modules.dropout._DropoutNd)
+            if len(args[0]) != rows:
+                raise InvalidInput(
+                    f"dropout must see the rows on its first axis, got shape "
+                    f"{tuple(args[0].shape)} for {rows} rows: use batch_first=True"
+                )
+            function = next(f for kind, f in _DROPOUTS.items() if isinstance(module, kind))
+            mask = function(torch.ones_like(args[0][:1]), module.p if p is None else p, True)
+            return output.mul_(mask) if module.inplace else output * mask
+
+        handles = [module.register_forward_hook(drop) for module in self._dropouts]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
 
 class _Order:
@@ -171,7 +256,18 @@ class _Order:
                 "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
                 f"{self.functional[0]}: make it a module, which can be found and switched on"
             )
-        ran = [m for m, started in self.events if started and isinstance(m, _DROPOUTS) and m.p > 0]
+        drops = [
+            m
+            for m, started in self.events
+            if started and isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0
+        ]
+        other = [m for m in drops if not isinstance(m, tuple(_DROPOUTS))]
+        if other:
+            raise InvalidInput(
+                f"`model` must use nn.Dropout for MC-dropout, got {type(other[0]).__name__}, which "
+                "does more than drop: use another κ"
+            )
+        ran = drops
         if not ran:
             raise InvalidInput(
                 "`model` must have dropout for MC-dropout, got no nn.Dropout with p > 0 that ran: "
@@ -239,51 +335,24 @@ def _probe(module: nn.Module, run: Callable[[], Any]) -> _Order:
     return order
 
 
-@contextmanager
-def _replayed(kept: dict[nn.Module, list[Any]], fragile: set[nn.Module]) -> Iterator[None]:
-    """Let modules answer with the outputs of their last pass, call by call, over and over."""
-
-    def replay(module: nn.Module, outputs: tuple[Any, ...]) -> Callable[..., Any]:
-        turns = itertools.cycle(outputs)
-        if module in fragile:
-            return lambda *args, **kwargs: _cloned(next(turns))
-        return lambda *args, **kwargs: next(turns)
-
-    hooks = {module: module._forward_hooks for module in kept}
-    try:
-        for module, outputs in kept.items():
-            module.forward = replay(module, tuple(outputs))
-            module._forward_hooks = OrderedDict()  # what is replayed is not heard again
-        yield
-    finally:
-        for module in kept:
-            del module.forward
-            module._forward_hooks = hooks[module]
+def _player(outputs: tuple[Any, ...]) -> Callable[..., Any]:
+    turns = itertools.cycle(outputs)
+    return lambda *args, **kwargs: _cloned(next(turns))
 
 
-@contextmanager
-def _dropped(dropouts: list[nn.Module], p: float | None) -> Iterator[None]:
-    """Switch dropouts on, each with one mask for all rows, drawn as for a batch of one."""
+def _only_seen_by_the_next(module: nn.Module, finished: list[nn.Module]) -> set[nn.Module]:
+    """Of the modules that will be replayed, those whose output only a replayed one would read.
 
-    def drop(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        assert isinstance(module, nn.modules.dropout._DropoutNd)
-        ones = torch.ones_like(args[0][:1])
-        return output * _FUNCTION_OF[type(module)](ones, module.p if p is None else p, True)
-
-    handles = [module.register_forward_hook(drop) for module in dropouts]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-_FUNCTION_OF: dict[type[nn.Module], Callable[..., Tensor]] = {
-    nn.Dropout: nn.functional.dropout,
-    nn.Dropout1d: nn.functional.dropout1d,
-    nn.Dropout2d: nn.functional.dropout2d,
-    nn.Dropout3d: nn.functional.dropout3d,
-}
+    In a plain `nn.Sequential` each child's output goes to the next child and nowhere else.
+    """
+    replayed, unseen = {*finished}, set()
+    parents = Counter(child for m in module.modules() for child in m.children())
+    for m in module.modules():
+        if isinstance(m, nn.Sequential) and type(m).forward is nn.Sequential.forward:
+            for child, follower in itertools.pairwise(m):
+                if child in replayed and follower in replayed and parents[child] == 1:
+                    unseen.add(child)
+    return unseen
 
 
 @contextmanager
@@ -297,11 +366,6 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 def _cloned(value: Any) -> Any:
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, value)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
-    return all(torch.equal(x, y) for x, y in pairs if isinstance(x, Tensor))
 
 
 def _device(model: nn.Module) -> torch.device:

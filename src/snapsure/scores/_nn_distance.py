@@ -33,11 +33,6 @@ class Reference(NamedTuple):
         points = points - center
         return cls(center, points, _squares(points), labels)
 
-    def in_float64(self) -> "Reference":
-        """The same points, more exactly."""
-        points = self.points.double()
-        return Reference(self.center, points, _squares(points), self.labels)
-
 
 class NNDistance(Kappa):
     """κ = Σ e^{−d} over neighbours of the class y_hat / Σ e^{−d} over all k neighbours.
@@ -74,7 +69,7 @@ class NNDistance(Kappa):
     @property
     def settings(self) -> dict[str, Any]:
         """k, the layer, and what the reference is."""
-        return {"k": self._k, "layer": self._layer, "reference": self._reference.fingerprint()}
+        return {"k": self._k, "layer": self._layer, "reference": self._reference.identity()}
 
     def prepare(self, snapshot: Snapshot) -> Reference:
         """Embed the reference, once per snapshot."""
@@ -103,6 +98,8 @@ class NNDistance(Kappa):
 
 def _embedding(forward: Forward, layer: str | None) -> Tensor:
     embedding = forward.embedding(layer)
+    if embedding.device.type == "mps":  # it has no float64
+        embedding = embedding.cpu()
     return embedding if embedding.dtype == torch.float64 else embedding.float()
 
 
@@ -112,7 +109,7 @@ def _shares(queries: Tensor, chosen: Tensor, reference: Reference, k: int) -> Te
     if queries.dtype != torch.float64:
         uncertain = _uncertain(queries, reference, distance)
         if uncertain.any():
-            squares, again = _nearest(queries[uncertain].double(), reference.in_float64(), k)
+            squares, again = _nearest(queries[uncertain].double(), reference, k)
             distance[uncertain], labels[uncertain] = squares.clamp_min(0).sqrt(), again
     weight = (distance.amin(dim=1, keepdim=True) - distance).exp()
     return (weight * (labels == chosen[:, None])).sum(dim=1) / weight.sum(dim=1)
@@ -124,8 +121,11 @@ def _nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Ten
     labels = reference.labels.new_empty((len(queries), 0))
     for low in range(0, len(reference.points), _REFERENCES):
         part = slice(low, low + _REFERENCES)
-        block = reference.points[part]
-        squares = torch.addmm(reference.squares[part], queries, block.T, alpha=-2)
+        block = reference.points[part].to(queries.dtype)
+        with torch.autocast(queries.device.type, enabled=False):
+            own = reference.squares[part] if block.dtype == reference.squares.dtype else None
+            lengths = _squares(block) if own is None else own
+            squares = torch.addmm(lengths, queries, block.T, alpha=-2)
         near, at = squares.topk(min(k, len(block)), dim=1, largest=False, sorted=False)
         best = torch.cat((best, near), dim=1)
         labels = torch.cat((labels, reference.labels[part][at]), dim=1)
@@ -142,5 +142,7 @@ def _squares(points: Tensor) -> Tensor:
 
 def _uncertain(queries: Tensor, reference: Reference, distance: Tensor) -> Tensor:
     """Rows whose distances lose more than the tolerance to float32: near points far out."""
+    if torch.get_float32_matmul_precision() != "highest":
+        return torch.ones(len(queries), dtype=torch.bool, device=queries.device)
     lost = torch.finfo(queries.dtype).eps * (_squares(queries) + reference.squares.max())
     return lost > 2 * _TOLERANCE * distance.amin(dim=1)

@@ -50,6 +50,11 @@ class Plan:
         """The κ of the table to be."""
         return [kappa.name for kappa in self.kappas]
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether the data comes with labels."""
+        return bool(self.data.identity()["labelled"])
+
     def pieces(self) -> list[Piece]:
         """All pieces, the final snapshot's first."""
         return [
@@ -64,7 +69,8 @@ class Plan:
             for name in ("labels", *self.names):
                 self.table.read(name, piece.epoch, piece.shard)
             if piece.epoch == self.epochs[-1]:
-                self.table.read("y_hat", None, piece.shard)
+                for name in ("y_hat", "y") if self.has_labels else ("y_hat",):
+                    self.table.read(name, None, piece.shard)
         except CorruptFile:
             return False
         return True
@@ -140,7 +146,7 @@ def _identity(
     return {
         "snapshots": [[store.sha256(epoch) for epoch in epochs] for store in members],
         "epochs": epochs,
-        "data": {"content": rows.fingerprint(), "n": rows.n, "batch_size": rows.batch_size},
+        "data": rows.identity(),
         "kappas": {kappa.name: kappa.settings for kappa in kappas},
         "model": hashlib.sha256(repr(model).encode()).hexdigest()[:16],
     }

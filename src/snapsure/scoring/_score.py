@@ -76,8 +76,7 @@ def score(
         rows = sum(plan.table.shards[piece.shard] for piece in todo) * passes
         with _bar(total, total - rows, shown=progress) as advance:
             (executor or LocalExecutor()).run(plan, model, todo, advance)
-    has_labels = plan.table.file("y", None, 0).exists()
-    plan.table.finish(plan.names, has_labels=has_labels)
+    plan.table.finish(plan.names, has_labels=plan.has_labels)
     return ScoreTable.open(folder)
 
 

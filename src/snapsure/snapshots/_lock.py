@@ -17,23 +17,27 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         self._owner = os.getpid()
+        self._handle = -1
         self._handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         if fcntl is None:
             return
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             other = os.read(self._handle, 32).decode() or "unknown"
             raise StoreLocked(
                 f"{folder} must have one writer, got a second: process {other} is writing "
                 "snapshots there: record into another folder, or end that process"
             ) from None
+        except OSError:  # a file system without locks: nobody can be told there
+            return
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, str(self._owner).encode(), 0)
 
     def __del__(self) -> None:
         """Let go; a forked child's copy counts as closed with the child."""
-        os.close(self._handle)
+        if self._handle >= 0:
+            os.close(self._handle)
 
     @property
     def ours(self) -> bool:

@@ -63,7 +63,6 @@ class Recorder:
                 f"got {epoch}: record into a new folder, or call store.rewind({epoch - 1}) to go "
                 "on from there"
             )
-        for surplus in self.schedule.surplus(held, epoch):
-            self.store.remove(surplus)
-        self.store.save(model, epoch, dtype=self._dtype)
+        surplus = self.schedule.surplus(held, epoch)
+        self.store.save(model, epoch, dtype=self._dtype, instead_of=surplus)
         return True

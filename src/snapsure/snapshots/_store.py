@@ -5,15 +5,15 @@ which is replaced in the same way. Whatever happens in between, the manifest nam
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
-from snapsure import _files
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure import _files, _validate
+from snapsure.errors import CorruptFile, InvalidInput, StorageError, StoreLocked
 from snapsure.snapshots import _weights
 from snapsure.snapshots._lock import WriterLock, lock
 
@@ -72,6 +72,7 @@ class SnapshotStore:
         epoch: int,
         *,
         dtype: str | None = None,
+        instead_of: Sequence[int] = (),
     ) -> None:
         """Save weights and buffers; an earlier snapshot of the epoch is replaced.
 
@@ -86,6 +87,9 @@ class SnapshotStore:
         dtype : str, optional
             "bfloat16" or "float16" halve the disk: floating point numbers are rounded to it, and
             come back in the type they had.
+        instead_of : sequence of int
+            Epochs to let go of in the same step: the store never holds more, nor less if saving
+            fails.
 
         Raises
         ------
@@ -96,7 +100,7 @@ class SnapshotStore:
         """
         if not writes_here():
             return
-        number = _epoch(epoch)
+        number = _validate.count(epoch, "epoch", least=0)
         if dtype is not None and dtype not in _DTYPES:
             raise InvalidInput(
                 f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}: choose one, or None"
@@ -104,16 +108,16 @@ class SnapshotStore:
         state = _weights.state_of(model_or_state_dict)
         self._become_writer()
         entries = self._entries()
-        old = entries.get(number)
+        gone = [entries.pop(held) for held in {number, *instead_of} if held in entries]
         name = f"epoch-{number:06d}.safetensors"
-        if old is not None and old["file"] == name:  # both must exist until the manifest turns
+        if any(entry["file"] == name for entry in gone):  # both exist until the manifest turns
             name = f"epoch-{number:06d}-again.safetensors"
         with _files.replacing(self.path / name) as file:
             digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
             size = file.tell()
         entry = {"file": name, "sha256": digest(), "bytes": size}
         self._write_manifest({**entries, number: entry})
-        if old is not None:
+        for old in gone:
             (self.path / old["file"]).unlink(missing_ok=True)
 
     def load(self, epoch: int) -> dict[str, Tensor]:
@@ -127,8 +131,15 @@ class SnapshotStore:
             If the file is gone, truncated or changed.
         """
         entry = self._entry(epoch)
-        self._check(epoch, entry)
-        return _weights.read(self.path / entry["file"])
+        while True:
+            try:
+                self._check(epoch, entry)
+                return _weights.read(self.path / entry["file"])
+            except (CorruptFile, FileNotFoundError):
+                now = self._entry(epoch)
+                if now == entry:
+                    raise
+                entry = now  # it was replaced meanwhile
 
     def load_into(self, model: nn.Module, epoch: int) -> None:
         """Load a snapshot into a model; names and shapes must be the same.
@@ -170,19 +181,34 @@ class SnapshotStore:
             self.remove(later)
 
     def _become_writer(self) -> None:
-        if self._lock is None or not self._lock.ours:
+        if self._lock is not None and self._lock.ours:
+            return
+        try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = lock(self.path)
-            _files.remove_partial(self.path)
+        except StoreLocked:
+            raise
+        except OSError as error:
+            raise StorageError(
+                error.errno,
+                f"cannot write snapshots to {self.path} ({error.strerror}): choose a folder that "
+                "can be written to",
+            ) from None
+        _files.remove_partial(self.path)
+        named = {entry["file"] for entry in self._entries().values()}
+        for path in self.path.glob("epoch-*.safetensors"):  # what a crash left unnamed
+            if path.name not in named:
+                path.unlink(missing_ok=True)
 
     def _entries(self) -> dict[int, Entry]:
         try:
             manifest = json.loads((self.path / _MANIFEST).read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except ValueError:
-            manifest = {}
-        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            manifest = None
+        known = isinstance(manifest, dict) and manifest.get("format") == _FORMAT
+        if not known or not isinstance(manifest.get("snapshots"), dict):
             raise CorruptFile(
                 f"{self.path / _MANIFEST} must be a manifest of snapshots, got something else: "
                 "restore it, or record into another folder"
@@ -223,9 +249,3 @@ def writes_here() -> bool:
     """Whether this process is the one that writes: alone, or rank 0 of `torch.distributed`."""
     together = distributed.is_available() and distributed.is_initialized()
     return not together or distributed.get_rank() == 0
-
-
-def _epoch(value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidInput(f"`epoch` must be a whole number ≥ 0, got {value!r}: pass the epoch")
-    return value

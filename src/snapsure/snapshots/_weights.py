@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
 
@@ -54,8 +55,13 @@ def state_of(model_or_state: nn.Module | Mapping[str, Tensor]) -> Mapping[str, T
             f"got {type(model_or_state).__name__}: pass the network or its .state_dict()"
         )
     for name, value in state.items():
-        if not isinstance(value, Tensor) or value.dtype not in _DTYPES or value.is_sparse:
-            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+        elif value.layout != torch.strided or value.is_meta or is_lazy(value):
+            kind = f"a {'meta or lazy' if value.layout == torch.strided else value.layout} tensor"
+        else:
+            kind = "" if value.dtype in _DTYPES else str(value.dtype)
+        if kind:
             raise InvalidInput(
                 "`model_or_state_dict` must hold dense tensors of ordinary numbers, "
                 f"got {kind} at {name!r}: leave it out of the state dict"
@@ -77,7 +83,7 @@ def write(
     numbers are stored in it; the metadata says what they were.
     """
     first, aliases = _without_aliases(state)
-    stored = {name: _stored(state[name], dtype) for name in first}
+    stored = {name: _stored(name, state[name], dtype) for name in first}
     metadata = {"snapsure.aliases": json.dumps(aliases)}
     if dtype is not None:
         changed = {n: str(state[n].dtype)[6:] for n in first if stored[n].dtype != state[n].dtype}
@@ -133,7 +139,7 @@ def read_checkpoint(path: Path) -> StateDict:
             f"{path} must hold tensors alone, got a pickle that could run code on loading "
             f"({reason}): load it where you trust it, and save its state_dict()"
         ) from None
-    except (RuntimeError, EOFError) as error:
+    except Exception as error:  # whatever bytes that are no checkpoint make torch say
         raise CorruptFile(
             f"{path} must be a whole checkpoint, got one that cannot be read "
             f"({str(error).splitlines()[0]}): copy it again"
@@ -156,6 +162,14 @@ def fit(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
                 f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}"
                 for name in own.keys() & state.keys()
                 if own[name].shape != state[name].shape
+            ),
+        ),
+        *_named(
+            "of another kind of number",
+            (
+                name
+                for name in own.keys() & state.keys()
+                if own[name].is_floating_point() != state[name].is_floating_point()
             ),
         ),
     ]
@@ -189,10 +203,16 @@ def _without_aliases(state: Mapping[str, Tensor]) -> tuple[list[str], dict[str, 
     return names, aliases
 
 
-def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _stored(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     tensor = tensor.detach()
     if dtype is not None and tensor.is_floating_point():
-        tensor = tensor.to(dtype)
+        rounded = tensor.to(dtype)
+        if not torch.equal(rounded.isfinite(), tensor.isfinite()):
+            raise InvalidInput(
+                f"`dtype` must hold every weight, got {str(dtype)[6:]} for {name!r}, which it "
+                'makes infinite: choose "bfloat16"'
+            )
+        tensor = rounded
     return tensor.cpu().contiguous()
 
 
