@@ -5,10 +5,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint format bench clean
+.PHONY: test lint demo format bench clean
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
+
+demo: $(VENV)/.dev
+	$(BIN)/snapsure demo
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -60,8 +60,11 @@ class SelectiveClassifier:
     ) -> "SelectiveClassifier":
         """A threshold whose risk on new points is at most `risk`, with probability 1 − delta.
 
-        Geifman & El-Yaniv 2017 (SGR): a binary search over the thresholds that κ offers; each one
-        tried is tested by the exact binomial (Clopper-Pearson) bound at delta over their number.
+        The idea of SGR (Geifman & El-Yaniv 2017): each threshold tried is tested by the exact
+        binomial (Clopper-Pearson) bound, at delta over the number of tries. Tried are log₂ n
+        thresholds at even steps of coverage, then, by halving, those between the last that holds
+        and the next. (Halving alone, as in SGR, gives up where the first half is too small a set to
+        promise anything.)
 
         Parameters
         ----------
@@ -80,29 +83,42 @@ class SelectiveClassifier:
         score = _validate.kappa(kappa)
         wrong = _validate.errors(errors, score.shape)
         limit = _validate.fraction(risk, "risk", open_above=True)
+        share = _validate.fraction(delta, "delta", open_above=True)
         theta, end, loss = tie_groups(score, wrong)
-        tries = max(1, math.ceil(math.log2(end.size + 1)))
-        level = _validate.fraction(delta, "delta", open_above=True) / tries
-        low, high, found, bounds = 0, end.size - 1, None, {}
-        while low <= high:
-            middle = (low + high) // 2
-            bounds[middle] = _upper_bound(int(loss[middle]), int(end[middle]), level)
-            if bounds[middle] <= limit:
-                found, low = middle, middle + 1
-            else:
-                high = middle - 1
-        if found is None:
+        grid, width = _grid(end)
+        level = share / (len(grid) + math.ceil(math.log2(width)))
+        bounds = {at: _upper_bound(int(loss[at]), int(end[at]), level) for at in grid}
+        kept = [at for at in grid if bounds[at] <= limit]
+        if not kept:
             best = min(bounds, key=lambda at: bounds[at])
             raise Infeasible(
                 f"`risk` must be one that {score.size} points can promise at delta = {delta}, got "
                 f"{risk}: the smallest is {bounds[best]:.4g}, at coverage "
                 f"{end[best] / score.size:.3g}; accept that, or hold out more points"
             )
-        return cls(float(theta[found]), float(end[found] / score.size), bounds[found])
+        low = kept[-1]
+        high = next((at for at in grid if at > low), low)
+        while high - low > 1:  # the limit lies between the two
+            middle = (low + high) // 2
+            bounds[middle] = _upper_bound(int(loss[middle]), int(end[middle]), level)
+            low, high = (middle, high) if bounds[middle] <= limit else (low, middle)
+        return cls(float(theta[low]), float(end[low] / score.size), bounds[low])
 
     def accepts(self, kappa: ArrayLike) -> NDArray[np.bool_]:
         """Which points to accept, (n,)."""
         return _validate.kappa(kappa) >= self.theta
+
+
+def _grid(end: NDArray[np.int64]) -> tuple[list[int], int]:
+    """Thresholds at log₂ n even steps of coverage, and the most that lie between two of them.
+
+    Both depend on κ alone and not on errors, so the tests they lead to are fixed in advance.
+    """
+    n = int(end[-1])
+    steps = math.ceil(math.log2(n)) if n > 1 else 1
+    counts = np.ceil(np.arange(1, steps + 1) * n / steps)
+    grid = np.unique(np.searchsorted(end, counts))
+    return grid.tolist(), int(np.diff(grid, prepend=0).max()) + 1
 
 
 def _upper_bound(errors: int, n: int, delta: float) -> float:

@@ -1,6 +1,6 @@
 """Computes what reports show; draws nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ class Result:
     difference: Interval
     nll: float
     brier: float
+    gains: tuple[float, ...] = ()  # of each table, where several were averaged
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
@@ -101,6 +102,35 @@ def evaluate(
     ]
 
 
+def average(results: Sequence[Sequence[Result]]) -> list[Result]:
+    """Mean of the same results on several tables (seeds): of the ends of the intervals too."""
+    return [_average(rows) for rows in zip(*results, strict=True)]
+
+
+def _average(rows: Sequence[Result]) -> Result:
+    ours = float(np.mean([row.eaurc for row in rows]))
+    final = float(np.mean([row.final_eaurc for row in rows]))
+    return Result(
+        rows[0].kappa,
+        rows[0].method,
+        ours,
+        final,
+        _gain(ours, final),
+        _mean_interval([row.difference for row in rows]),
+        float(np.mean([row.nll for row in rows])),
+        float(np.mean([row.brier for row in rows])),
+        tuple(row.improvement for row in rows if row.improvement is not None),
+    )
+
+
+def _gain(ours: float, final: float) -> float | None:
+    return 100 * (1 - ours / final) if final > 0 else None
+
+
+def _mean_interval(intervals: Sequence[Interval]) -> Interval:
+    return Interval(*(float(np.mean(ends)) for ends in zip(*intervals, strict=True)))
+
+
 def _judge(
     method: Method,
     table: ScoreTable,
@@ -131,8 +161,8 @@ def _judge(
         method.name,
         ours,
         final,
-        100 * (1 - ours / final) if final > 0 else None,
-        Interval(*(float(np.mean(ends)) for ends in zip(*intervals, strict=True))),
+        _gain(ours, final),
+        _mean_interval(intervals),
         float(np.mean([nll(p, errors) for p, errors in probabilities])),
         float(np.mean([brier(p, errors) for p, errors in probabilities])),
     )

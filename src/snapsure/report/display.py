@@ -30,6 +30,9 @@ def results_table(results: Sequence[Result], title: str) -> Table:
         ("Brier", "right"),
     ):
         table.add_column(heading, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    several = any(row.gains for row in results)
+    if several:
+        table.add_column("gain of each seed, %", justify="right", no_wrap=True)
     for name, rows in groupby(results, key=lambda result: result.kappa):
         for i, row in enumerate(rows):
             gain = "" if row.improvement is None else f"{row.improvement:+.1f} %"
@@ -43,9 +46,16 @@ def results_table(results: Sequence[Result], title: str) -> Table:
                 "" if row.method == "final" else f"{low:+.2f} … {high:+.2f}",
                 f"{row.nll:.4f}",
                 f"{row.brier:.4f}",
+                *_gains(row, several),
             )
         table.add_section()
     return table
+
+
+def _gains(row: Result, several: bool) -> list[str]:
+    if not several:
+        return []
+    return ["" if row.method == "final" else " ".join(f"{gain:+.0f}" for gain in row.gains)]
 
 
 def draw_rc_curves(curves: Mapping[str, RCCurve], best: RCCurve, path: Path, title: str) -> None:
@@ -62,29 +72,28 @@ def draw_rc_curves(curves: Mapping[str, RCCurve], best: RCCurve, path: Path, tit
 
 
 def draw_trajectories(
-    epochs: NDArray[np.int64], result: Trajectories, path: Path, title: str
+    epochs: NDArray[np.int64],
+    result: Trajectories,
+    groups: tuple[str, str],
+    path: Path,
+    title: str,
 ) -> None:
     """Mean κ and E-AURC of the surest and the least sure points along training."""
     plot = _pyplot()
     figure, axes = plot.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     green, red = "#2e933c", "#d1495b"
-    axes[0].plot(epochs, result.green_kappa, color=green, label="surest")
-    axes[0].plot(epochs, result.red_kappa, color=red, linestyle="--", label="least sure")
+    axes[0].plot(epochs, result.green_kappa, color=green, label=groups[0])
+    axes[0].plot(epochs, result.red_kappa, color=red, linestyle="--", label=groups[1])
     axes[0].set(xlabel="epoch", ylabel="mean κ", title="confidence", ylim=(0, 1.02))
     axes[0].legend(frameon=False)
+    best = epochs[result.best]
     axes[1].plot(epochs, result.green_eaurc * 1e3, color=green)
-    axes[1].axvline(epochs[result.best], color="#888888", linestyle=":", linewidth=1)
-    axes[1].annotate(
-        f"best at epoch {epochs[result.best]}",
-        (epochs[result.best], result.green_eaurc.max() * 1e3),
-        fontsize=8,
-        color="#555555",
-        ha="right" if result.best > len(epochs) / 2 else "left",
-        va="top",
-    )
-    axes[1].set(xlabel="epoch", ylabel="E-AURC ×10³", title="the surest half")
+    axes[1].axvline(best, color="#888888", linestyle=":", linewidth=1)
+    axes[1].set(xlabel="epoch", ylabel="E-AURC ×10³", title=f"{groups[0]}: best at epoch {best}")
     axes[2].plot(epochs, result.red_eaurc * 1e3, color=red, linestyle="--")
-    axes[2].set(xlabel="epoch", ylabel="E-AURC ×10³", title="the least sure half")
+    axes[2].set(xlabel="epoch", ylabel="E-AURC ×10³", title=groups[1])
+    for part in axes[1:]:
+        part.set_ylim(bottom=0)
     figure.suptitle(title)
     _finish(plot, figure, axes, path)
 

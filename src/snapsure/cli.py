@@ -1,0 +1,178 @@
+"""The command line: thin over the library.
+
+Errors are one sentence on stderr and exit code 2. Ctrl-C leaves what is done, and says how to go on
+with it.
+"""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from snapsure.errors import InvalidInput, SnapsureError
+from snapsure.table import ScoreTable
+
+app = typer.Typer(
+    help="Which of my classifier's predictions can I trust?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+_KAPPAS = ("softmax", "nn", "mc")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for snapshots, scores and plots.")] = Path(
+        "snapsure-demo"
+    ),
+) -> None:
+    """Train three small networks on real digits and go the whole way, in about two minutes."""
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    with _told("run the same command again"):
+        from snapsure.reproduce import demo as digits
+        from snapsure.reproduce import demo_report
+
+        start = time.monotonic()
+
+        def tell(step: str) -> None:
+            console.print(f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False)
+
+        out.mkdir(parents=True, exist_ok=True)
+        tables, ensemble = digits.run(out, tell)
+        tell("comparing AES, PES and LES with the final κ")
+        demo_report.show(tables, ensemble, out, console)
+        tell("done")
+
+
+@app.command()
+def score(
+    model: Annotated[str, typer.Option(help="package.module:factory that makes the network.")],
+    snapshots: Annotated[Path, typer.Option(help="Folder of a SnapshotStore.")],
+    data: Annotated[
+        str,
+        typer.Option(help="package.module:function that gives the data, or an .npz of x and y."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the score table.")],
+    kappa: Annotated[
+        str, typer.Option(help="Of softmax, nn, mc; separated by commas.")
+    ] = "softmax",
+    reference: Annotated[
+        str | None, typer.Option(help="Training data for nn, given as --data is.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
+) -> None:
+    """Score every point with every snapshot; interrupted, the same command goes on."""
+    with _told("run the same command again: what is scored is kept"):
+        from snapsure.scores import MCDropout, NNDistance, SoftmaxResponse
+        from snapsure.scoring import score as run
+
+        names = kappa.split(",")
+        unknown = [name for name in names if name not in _KAPPAS]
+        if unknown:
+            raise InvalidInput(
+                f"--kappa must be of {', '.join(_KAPPAS)}, got {unknown[0]!r}: choose among these"
+            )
+        if "nn" in names and reference is None:
+            raise InvalidInput(
+                "--reference must name the training data for nn, got none: add --reference SPEC"
+            )
+        make: dict[str, Callable[[], Any]] = {
+            "softmax": SoftmaxResponse,
+            "nn": lambda: NNDistance(_data(str(reference), "--reference")),
+            "mc": MCDropout,
+        }
+        kappas = [make[name]() for name in names]
+        table = run(_named(model, "--model")(), snapshots, _data(data, "--data"), kappas, out=out)
+    told = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
+    typer.echo(json.dumps(told) if as_json else f"{table}\nNow: snapsure evaluate {out}")
+
+
+@app.command()
+def evaluate(
+    table: Annotated[Path, typer.Argument(help="Folder of a score table.")],
+    splits: Annotated[int, typer.Option(help="70/30 splits for PES, LES and Platt.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of the splits and resamples.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Compare AES, PES and LES with the final κ, with intervals."""
+    with _told("run the same command again"):
+        from snapsure.report.build import evaluate as judge
+        from snapsure.report.display import results_table
+
+        scores = ScoreTable.open(table)
+        wait = Console(stderr=True).status("resampling …")
+        with wait:
+            results = judge(scores, splits=splits, seed=seed)
+        if as_json:
+            content = {
+                "points": scores.y_hat.size,
+                "snapshots": scores.epochs.size,
+                "error": float(scores.errors.mean()),
+                "results": [result.as_dict() for result in results],
+            }
+            typer.echo(json.dumps(content, indent=1))
+            return
+        title = (
+            f"{scores.y_hat.size} points, {scores.errors.mean():.1%} wrong, "
+            f"{scores.epochs.size} snapshots"
+        )
+        Console(width=None if sys.stdout.isatty() else 130).print(results_table(results, title))
+
+
+@contextmanager
+def _told(go_on: str) -> Iterator[None]:
+    """Turn what the library raises into a sentence and an exit code."""
+    try:
+        yield
+    except (SnapsureError, ModuleNotFoundError) as error:
+        typer.echo(f"snapsure: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo(f"snapsure: interrupted. To go on, {go_on}.", err=True)
+        raise typer.Exit(130) from None
+
+
+def _named(spec: str, option: str) -> Any:
+    """What package.module:name names, the working folder being searched first."""
+    module, _, name = spec.partition(":")
+    if not name:
+        raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: add the name")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"{option} must name a module, got {module!r} ({error}): run it from its folder, or "
+            "install it"
+        ) from None
+    finally:
+        sys.path.pop(0)
+    if name not in vars(found):
+        raise InvalidInput(f"{option} must name something in {module}, got {name!r}: check it")
+    return vars(found)[name]
+
+
+def _data(spec: str, option: str) -> Any:
+    """Data by function, or from an .npz file with x and, if known, y."""
+    if not spec.endswith(".npz"):
+        return _named(spec, option)()
+    try:
+        with np.load(spec, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{option} must be an .npz file, got {spec} ({error})") from None
+    if "x" not in arrays:
+        raise InvalidInput(
+            f"{option} must hold an array x (and y), got {', '.join(arrays)} in {spec}: rename them"
+        )
+    return (arrays["x"], arrays.get("y"))

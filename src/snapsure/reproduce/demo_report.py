@@ -1,0 +1,72 @@
+"""What the demo shows: a table with intervals, two plots, and a decision at a stated risk."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from snapsure.analysis import trajectories
+from snapsure.errors import Infeasible
+from snapsure.estimators import AES
+from snapsure.metrics import rc_curve
+from snapsure.report.build import average, evaluate
+from snapsure.report.display import draw_rc_curves, draw_trajectories, results_table
+from snapsure.selective import SelectiveClassifier
+from snapsure.table import ScoreTable
+
+RISK, DELTA = 0.01, 0.1
+SURE = 0.8
+
+
+def show(
+    tables: Sequence[ScoreTable], ensemble: ScoreTable, folder: Path, console: Console
+) -> None:
+    """Print the table, write the plots, choose thresholds."""
+    results = [*average([evaluate(table) for table in tables]), *evaluate(ensemble)]
+    wrong = np.mean([table.errors.mean() for table in tables])
+    title = (
+        f"digits: {tables[0].y_hat.size} test images, {wrong:.1%} wrong, mean of {len(tables)} "
+        f"seeds; the ensemble of them {ensemble.errors.mean():.1%} wrong"
+    )
+    console.print(results_table(results, title))
+    for seed, table in enumerate(tables):
+        console.print(f"seed {seed}: {_decision(table)}", highlight=False)
+    plots = _draw(tables[0], folder)
+    console.print(f"plots of seed 0: {', '.join(str(path) for path in plots)}", highlight=False)
+    console.print(f"again in a second: snapsure evaluate {folder / 'scores-0'}", highlight=False)
+
+
+def _decision(table: ScoreTable) -> str:
+    """A threshold from 70 % of the points, and what it does on the others."""
+    held_out, new = table.split(0.7, seed=0)
+    aes = AES()
+    seen = aes.confidence(held_out.kappa("softmax"), held_out.epochs)
+    try:
+        chosen = SelectiveClassifier.at_risk(seen, held_out.errors, RISK, DELTA)
+    except Infeasible as error:
+        return f"a risk of {RISK:.0%} cannot be promised: {error}"
+    accepted = chosen.accepts(aes.confidence(new.kappa("softmax"), new.epochs))
+    return (
+        f"for a risk of {RISK:.0%} (delta {DELTA:g}) accept AES ≥ {chosen.theta:.4f}; of images "
+        f"not used for that it accepts {accepted.mean():.0%}, {new.errors[accepted].sum()} of "
+        f"{accepted.sum()} wrong"
+    )
+
+
+def _draw(table: ScoreTable, folder: Path) -> list[Path]:
+    kappa, errors = table.kappa("softmax"), table.errors
+    curves = {
+        "final softmax": rc_curve(kappa[-1], errors),
+        "AES, k = 30": rc_curve(AES().confidence(kappa, table.epochs), errors),
+    }
+    # One point per place, where κ* has but two scores.
+    best = rc_curve(-np.argsort(np.argsort(errors, kind="stable"), kind="stable"), errors)
+    paths = [folder / "rc-curves.png", folder / "green-red.png"]
+    draw_rc_curves(curves, best, paths[0], "digits, softmax response, seed 0")
+    # Halves, as in the paper, would show nothing here: the surest half has no error at all.
+    sure, unsure = trajectories(kappa, errors, SURE), trajectories(kappa, errors, 1 - SURE)
+    result = sure._replace(red_kappa=unsure.red_kappa, red_eaurc=unsure.red_eaurc)
+    groups = (f"the surest {SURE:.0%}", f"the least sure {1 - SURE:.0%}")
+    draw_trajectories(table.epochs, result, groups, paths[1], "digits, softmax response, seed 0")
+    return paths
