@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Case, peak_megabytes
-from snapsure import aurc, bootstrap, eaurc
+from snapsure import PES, aurc, bootstrap, eaurc
 
 N = 10**7
 
@@ -39,6 +39,15 @@ def cases() -> Iterator[Case]:
             rounds=31,
         )
     yield from _bootstrap(rng)
+    for rows, n in ((250, 7000), (90, 35_000)):
+        table, wrong = rng.random((rows, n)), rng.random(n) < 0.3
+        yield Case(
+            f"PES.fit, {rows} × {n:,}",
+            "np.sort of the rows, two threads",
+            partial(PES().fit, table, wrong),
+            partial(_sort_rows, table.view(np.uint64)),
+            rounds=9,
+        )
 
 
 def memory() -> dict[str, float]:

@@ -58,17 +58,27 @@ def _gains(row: Result, several: bool) -> list[str]:
     return ["" if row.method == "final" else " ".join(f"{gain:+.0f}" for gain in row.gains)]
 
 
-def draw_rc_curves(curves: Mapping[str, RCCurve], best: RCCurve, path: Path, title: str) -> None:
-    """Risk against coverage of several scores, and of the best order in hindsight below them."""
+def draw_rc_curves(
+    panels: Mapping[str, Mapping[str, RCCurve]], best: Mapping[str, RCCurve], path: Path
+) -> None:
+    """Risk against coverage, panel by panel, the best order in hindsight below."""
     plot = _pyplot()
-    figure, axes = plot.subplots(figsize=(6.4, 4.2), layout="constrained")
-    axes.fill_between(best.coverage, best.risk, color="#d9d9d9", label="κ* (best in hindsight)")
-    for (name, curve), colour in zip(curves.items(), _COLOURS, strict=False):
-        axes.plot(curve.coverage, curve.risk, color=colour, label=name, linewidth=1.5)
-    axes.set(xlabel="coverage", ylabel="selective risk", xlim=(0, 1), title=title)
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="upper left")
-    _finish(plot, figure, axes, path)
+    size = (1.2 + 3.4 * len(panels), 3.6)
+    figure, axes = plot.subplots(
+        1, len(panels), figsize=size, layout="constrained", sharey=True, squeeze=False
+    )
+    for part, (title, curves) in zip(axes[0], panels.items(), strict=True):
+        hindsight = best[title]
+        part.fill_between(
+            hindsight.coverage, hindsight.risk, color="#d9d9d9", label="κ* (in hindsight)"
+        )
+        for (name, curve), colour in zip(curves.items(), _COLOURS, strict=False):
+            part.plot(curve.coverage, curve.risk, color=colour, label=name, linewidth=1.5)
+        part.set(xlabel="coverage", xlim=(0, 1), title=title)
+        part.set_ylim(bottom=0)
+    axes[0][0].set_ylabel("selective risk")
+    axes[0][0].legend(frameon=False, loc="upper left")
+    _finish(plot, figure, axes[0], path)
 
 
 def draw_trajectories(

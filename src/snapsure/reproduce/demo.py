@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -114,5 +113,5 @@ def run(folder: Path, tell: Callable[[str], None]) -> tuple[list[ScoreTable], Sc
 
 def _shifted(images: Tensor) -> Tensor:
     """Move the whole batch by up to one pixel each way."""
-    right, down = np.array(torch.randint(-1, 2, (2,)))
-    return torch.roll(images, (int(down), int(right)), dims=(2, 3))
+    right, down = torch.randint(-1, 2, (2,)).tolist()
+    return torch.roll(images, (down, right), dims=(2, 3))

@@ -32,8 +32,8 @@ def show(
     console.print(results_table(results, title))
     for seed, table in enumerate(tables):
         console.print(f"seed {seed}: {_decision(table)}", highlight=False)
-    plots = _draw(tables[0], folder)
-    console.print(f"plots of seed 0: {', '.join(str(path) for path in plots)}", highlight=False)
+    plots = _draw(tables, folder)
+    console.print(f"plots: {', '.join(str(path) for path in plots)}", highlight=False)
     console.print(f"again in a second: snapsure evaluate {folder / 'scores-0'}", highlight=False)
 
 
@@ -54,19 +54,25 @@ def _decision(table: ScoreTable) -> str:
     )
 
 
-def _draw(table: ScoreTable, folder: Path) -> list[Path]:
-    kappa, errors = table.kappa("softmax"), table.errors
-    curves = {
-        "final softmax": rc_curve(kappa[-1], errors),
-        "AES, k = 30": rc_curve(AES().confidence(kappa, table.epochs), errors),
-    }
-    # One point per place, where κ* has but two scores.
-    best = rc_curve(-np.argsort(np.argsort(errors, kind="stable"), kind="stable"), errors)
+def _draw(tables: Sequence[ScoreTable], folder: Path) -> list[Path]:
     paths = [folder / "rc-curves.png", folder / "green-red.png"]
-    draw_rc_curves(curves, best, paths[0], "digits, softmax response, seed 0")
+    panels, best = {}, {}
+    for seed, table in enumerate(tables):
+        kappa, errors, title = table.kappa("softmax"), table.errors, f"seed {seed}"
+        panels[title] = {
+            "final softmax": rc_curve(kappa[-1], errors),
+            "AES, k = 30": rc_curve(AES().confidence(kappa, table.epochs), errors),
+        }
+        # One point per place, where κ* itself has but two scores.
+        place = np.argsort(np.argsort(errors, kind="stable"), kind="stable")
+        best[title] = rc_curve(-place, errors)
+    draw_rc_curves(panels, best, paths[0])
+
     # Halves, as in the paper, would show nothing here: the surest half has no error at all.
+    kappa, errors = tables[0].kappa("softmax"), tables[0].errors
     sure, unsure = trajectories(kappa, errors, SURE), trajectories(kappa, errors, 1 - SURE)
     result = sure._replace(red_kappa=unsure.red_kappa, red_eaurc=unsure.red_eaurc)
     groups = (f"the surest {SURE:.0%}", f"the least sure {1 - SURE:.0%}")
-    draw_trajectories(table.epochs, result, groups, paths[1], "digits, softmax response, seed 0")
+    title = "digits, softmax response, seed 0"
+    draw_trajectories(tables[0].epochs, result, groups, paths[1], title)
     return paths

@@ -1,0 +1,54 @@
+"""The demo's steps, with fewer epochs; `make demo` runs it whole."""
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from snapsure import ScoreTable
+from snapsure.reproduce import demo, demo_report
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    said = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(demo, "EPOCHS", 20)
+        patched.setattr(demo, "SEEDS", (0, 1))
+        tables, ensemble = demo.run(folder, said.append)
+    return folder, tables, ensemble, said
+
+
+def test_the_images_are_real_and_cut_once():
+    digits = demo.load_digits()
+    assert len(digits.train[0]) == 400
+    assert len(digits.test[0]) == 1397
+    assert set(digits.train[1].tolist()) == set(range(10))
+    assert (digits.train[0] == demo.load_digits().train[0]).all()
+
+
+def test_tables_of_each_seed_and_of_the_ensemble(short):
+    folder, tables, ensemble, said = short
+    for seed, table in enumerate(tables):
+        assert table.names == ["softmax", "nn_distance", "mc_dropout"]
+        assert table.epochs.tolist() == list(range(1, 21))
+        assert 0 < table.errors.mean() < 0.2
+        saved = ScoreTable.open(folder / f"scores-{seed}")
+        np.testing.assert_array_equal(saved.kappa("softmax"), table.kappa("softmax"))
+    assert ensemble.names == ["ensemble"]
+    assert "seed 1: epoch 20 of 20" in said
+
+
+def test_what_it_shows(short):
+    folder, tables, ensemble, _ = short
+    output = io.StringIO()
+    demo_report.show(tables, ensemble, folder, Console(file=output, width=140))
+    text = output.getvalue()
+    wrong = np.mean([table.errors.mean() for table in tables])
+    assert f"1397 test images, {wrong:.1%} wrong, mean of 2 seeds" in text
+    for word in ("AES k=30", "PES", "LES", "ensemble", "seed 0: ", "seed 1: ", "risk of 1%"):
+        assert word in text
+    for name in ("rc-curves.png", "green-red.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,174 @@
+"""The commands as a person runs them: real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from snapsure import ScoreTable, SnapshotStore
+from snapsure.report.build import evaluate
+from tests.report.test_build import simulated
+
+COMMAND = [sys.executable, "-c", "from snapsure.cli import app; app()"]
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "130", "NO_COLOR": "1"},
+        check=False,
+    )
+
+
+def refused(result):
+    """The one sentence of a refusal."""
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("snapsure: ")
+    return result.stderr.removeprefix("snapsure: ").strip()
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory, digits):
+    """A folder with a module, data and snapshots, as a user would have them."""
+    folder = tmp_path_factory.mktemp("user")
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(Path.cwd())!r})
+        import numpy as np
+        from tests.conftest import digits_network as network
+
+        def test():
+            with np.load("test.npz") as file:
+                return file["x"], file["y"]
+    """
+    (folder / "mine.py").write_text(textwrap.dedent(code))
+    for name, (x, y) in (("train", digits.train), ("test", digits.test)):
+        np.savez(folder / f"{name}.npz", x=x.numpy(), y=y.numpy())
+    store = SnapshotStore(folder / "run")
+    for epoch in digits.store.epochs:
+        store.save(digits.store.load(epoch), epoch)
+    return folder
+
+
+def score(workplace, *more, out="scores"):
+    options = ("--model", "mine:network", "--snapshots", "run", "--data", "test.npz", "--out", out)
+    return run("score", *options, *more, cwd=workplace)
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["score"], ["evaluate"]])
+def test_help(command):
+    result = run(*command, "--help")
+    assert result.returncode == 0
+    assert "Usage" in result.stdout
+
+
+def test_score_and_evaluate(workplace):
+    result = score(workplace, "--kappa", "softmax,nn,mc", "--reference", "train.npz")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "<ScoreTable: softmax, nn_distance, mc_dropout; 6 snapshots × 797 points>",
+        "Now: snapsure evaluate scores",
+    ]
+    table = ScoreTable.open(workplace / "scores")
+    assert 0 < table.errors.mean() < 0.15
+
+    shown = run("evaluate", "scores", "--splits", 2, cwd=workplace)
+    assert shown.returncode == 0, shown.stderr
+    assert f"797 points, {table.errors.mean():.1%} wrong, 6 snapshots" in shown.stdout
+    for word in ("softmax", "nn_distance", "mc_dropout", "AES k=30", "PES", "LES", "Brier"):
+        assert word in shown.stdout
+
+    told = run("evaluate", "scores", "--splits", 2, "--json", cwd=workplace)
+    content = json.loads(told.stdout)
+    expected = [result.as_dict() for result in evaluate(table, splits=2)]
+    assert content["results"] == json.loads(json.dumps(expected))
+    assert content["points"] == 797
+    assert content["error"] == table.errors.mean()
+
+
+def test_data_by_function_and_json(workplace):
+    options = ("--model", "mine:network", "--snapshots", "run", "--data", "mine:test")
+    result = run("score", *options, "--out", "by-function", "--json", cwd=workplace)
+    assert json.loads(result.stdout) == {
+        "table": "by-function",
+        "names": ["softmax"],
+        "shape": [6, 797],
+    }
+
+
+def test_interrupted_it_says_how_to_go_on_and_does(workplace):
+    options = ("--model", "mine:network", "--snapshots", "run", "--data", "test.npz")
+    command = [*COMMAND, "score", *options, "--kappa", "mc", "--out", "stopped"]
+    process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True)
+    while not list((workplace / "stopped").glob("labels/*.npy")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.splitlines()[-1] == (
+        "snapsure: interrupted. To go on, run the same command again: what is scored is kept."
+    )
+    assert "Traceback" not in error
+    assert subprocess.run(command, cwd=workplace, capture_output=True, check=False).returncode == 0
+    assert ScoreTable.open(workplace / "stopped").names == ["mc_dropout"]
+
+
+def test_refusals_are_one_sentence(workplace, tmp_path):
+    assert refused(run("evaluate", "nowhere", cwd=tmp_path)) == (
+        "nowhere must hold a finished score table, got no table.json: "
+        "check the path, or let scoring finish"
+    )
+    assert refused(score(workplace, "--kappa", "entropy")) == (
+        "--kappa must be of softmax, nn, mc, got 'entropy': choose among these"
+    )
+    assert refused(score(workplace, "--kappa", "nn")) == (
+        "--reference must name the training data for nn, got none: add --reference SPEC"
+    )
+    assert refused(score(workplace, "--model", "mine")) == (
+        "--model must be package.module:name, got 'mine': add the name"
+    )
+    assert refused(score(workplace, "--model", "other:network")) == (
+        "--model must name a module, got 'other' (No module named 'other'): "
+        "run it from its folder, or install it"
+    )
+    assert refused(score(workplace, "--model", "mine:net")) == (
+        "--model must name something in mine, got 'net': check it"
+    )
+    assert refused(score(workplace, "--snapshots", "none", out="o")) == (
+        "`snapshots` must hold at least one snapshot, got none in none: "
+        "check the path, or record some"
+    )
+    np.savez(workplace / "wrong.npz", images=np.zeros(3))
+    assert refused(score(workplace, "--data", "wrong.npz", out="p")) == (
+        "--data must hold an array x (and y), got images in wrong.npz: rename them"
+    )
+    assert refused(score(workplace, "--data", "gone.npz", out="q")).startswith(
+        "--data must be an .npz file, got gone.npz ("
+    )
+
+
+def test_a_table_without_labels_is_refused(tmp_path):
+    ScoreTable({"softmax": np.ones((2, 3))}, np.zeros((2, 3), int)).save(tmp_path)
+    assert refused(run("evaluate", tmp_path)) == (
+        "`y` must be known to tell errors, got a table without labels: score data that has labels"
+    )
+
+
+def test_the_same_seed_prints_the_same(tmp_path):
+    simulated(n=200).save(tmp_path)
+    a, b = (run("evaluate", tmp_path, "--splits", 2, "--seed", 3).stdout for _ in range(2))
+    assert a == b
+    assert a
