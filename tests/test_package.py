@@ -140,6 +140,9 @@ except ModuleNotFoundError as error:
     )
 
 
-def test_the_table_loads_numpy_alone():
-    loaded = fresh("import sys; from snapsure import ScoreTable; print(*sys.modules)")
+def test_what_follows_the_table_never_loads_torch():
+    names = "AES, LES, PES, Platt, ScoreTable, SelectiveClassifier, trajectories"
+    loaded = fresh(f"import sys; from snapsure import {names}; print(*sys.modules)")
     assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)
+    loaded = fresh("import sys, snapsure.cli, snapsure.report.build; print(*sys.modules)")
+    assert "torch" not in loaded

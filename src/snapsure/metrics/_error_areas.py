@@ -36,20 +36,32 @@ def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: Ints | int) -> Va
     """How far each row's E errors stand above where κ* has them: the j-th at place n − E + j."""
     total, best = np.zeros(1), np.asarray(n - errors)
     for block in blocks:
-        best, ends = np.broadcast_arrays(best, best + block.counts)
-        spans = [HARMONIC.span(a, b) for a, b in zip(best.tolist(), ends.tolist(), strict=True)]
-        gain = np.concatenate(spans) - HARMONIC.at(block.places)
-        total = total + _row_sums(gain, block) + _untie(block, HARMONIC)
+        first, ends = np.broadcast_arrays(best, best + block.counts)
+        spans = _spans(first, ends)
+        total = (
+            total + _row_sums(spans - HARMONIC.at(block.places), block) + _untie(block, HARMONIC)
+        )
         best = ends
     return np.maximum(0.0, total / n)
 
 
+def _spans(first: Ints, ends: Ints) -> Values:
+    """H over first … end − 1, row after row."""
+    ranges = list(zip(first.tolist(), ends.tolist(), strict=True))
+    if len({*ranges}) == 1:
+        return np.tile(HARMONIC.span(*ranges[0]), len(ranges))
+    return np.concatenate([HARMONIC.span(low, high) for low, high in ranges])
+
+
 def _row_sums(values: Values, block: ErrorBlock) -> Values:
-    sums = np.zeros(block.counts.size)
-    some = block.counts > 0
-    if some.any():
-        first = np.cumsum(block.counts) - block.counts
-        sums[some] = np.add.reduceat(values, first[some])
+    counts = block.counts
+    if (counts == counts[0]).all():
+        sums: Values = values.reshape(counts.size, -1).sum(axis=1)
+        return sums
+    sums = np.zeros(counts.size)
+    some = counts > 0
+    first = np.cumsum(counts) - counts
+    sums[some] = np.add.reduceat(values, first[some])
     return sums
 
 

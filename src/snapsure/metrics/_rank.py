@@ -85,7 +85,13 @@ class ErrorRanker:
         places = np.flatnonzero(low_byte.view(np.bool_))
         counts = np.diff(np.searchsorted(places, n * np.arange(rows + 1)))
         shift = offset - n * np.arange(rows)
-        places += np.repeat(shift, counts) if rows > 1 else offset
+        if rows == 1:
+            places += offset
+        elif (counts == counts[0]).all():
+            by_row = places.reshape(rows, -1)
+            by_row += shift[:, None]
+        else:
+            places += np.repeat(shift, counts)
         step = self._memory("step", flat.size - 1, flat.dtype)
         np.bitwise_xor(flat[1:], flat[:-1], out=step)
         step[n - 1 :: n] = 2  # no tie reaches into the next row
@@ -166,8 +172,8 @@ def _keyed_batches(
     at_once = rows_at_once(errors.size)
     for low in range(0, len(kappa), at_once):
         batch = kappa[low : low + at_once]
-        least, most = batch.min(), batch.max()
-        if least >= 0 or most < 0:
+        least = batch.min()
+        if least >= 0 or (most := batch.max()) < 0:
             yield [_keys_of_one_sign(batch, errors, spare)]
         elif -2 < least and most < 2:
             yield [_keys_below_two(batch, errors, spare)]

@@ -18,21 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
-from torch.utils.hooks import RemovableHandle
 
 from snapsure.errors import InvalidInput
 from snapsure.scores._base import Forward, Kappa, Snapshot
 from snapsure.scores._data import Rows, row_count, to_device
+from snapsure.scores._probe import DROPOUTS, Order, probe
 from snapsure.snapshots._weights import unwrapped
-
-_DROPOUTS: dict[type[nn.Module], Callable[..., Tensor]] = {
-    nn.Dropout: nn.functional.dropout,
-    nn.Dropout1d: nn.functional.dropout1d,
-    nn.Dropout2d: nn.functional.dropout2d,
-    nn.Dropout3d: nn.functional.dropout3d,
-}
 
 
 def private_copy(model: nn.Module) -> nn.Module:
@@ -57,7 +49,7 @@ class Network(Snapshot):
         self._inputs: dict[str | None, Tensor] = {}
         self._replay = _Replay()
         with torch.inference_mode():
-            order = _probe(module, lambda: self._call(to_device(sample, self.device)))
+            order = probe(module, lambda: self._call(to_device(sample, self.device)))
         self._watch_layers(order)
         if any(kappa.stochastic for kappa in kappas):
             self._replay.watch(module, order)
@@ -111,7 +103,7 @@ class Network(Snapshot):
             )
         return output
 
-    def _watch_layers(self, order: "_Order") -> None:
+    def _watch_layers(self, order: Order) -> None:
         names = {name: module for name, module in self.module.named_modules() if name}
         for layer in self._layers:
             if layer is not None and layer not in names:
@@ -164,7 +156,7 @@ class _Replay:
         self._unseen: set[nn.Module] = set()
         self._dropping = self._late = False
 
-    def watch(self, module: nn.Module, order: "_Order") -> None:
+    def watch(self, module: nn.Module, order: Order) -> None:
         """Listen to the modules that matter."""
         self._dropouts = order.dropouts()
         finished = order.finished_before(self._dropouts)
@@ -220,7 +212,7 @@ class _Replay:
                     f"dropout must see the rows on its first axis, got shape "
                     f"{tuple(args[0].shape)} for {rows} rows: use batch_first=True"
                 )
-            function = next(f for kind, f in _DROPOUTS.items() if isinstance(module, kind))
+            function = next(f for kind, f in DROPOUTS.items() if isinstance(module, kind))
             mask = function(torch.ones_like(args[0][:1]), module.p if p is None else p, True)
             return output.mul_(mask) if module.inplace else output * mask
 
@@ -230,109 +222,6 @@ class _Replay:
         finally:
             for handle in handles:
                 handle.remove()
-
-
-class _Order:
-    """When each module started and ended in a pass."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[nn.Module, bool]] = []  # (module, whether it started)
-        self.functional: list[str] = []  # where dropout was called as a function
-
-    def last_linear(self) -> nn.Module:
-        """The last linear layer that ran."""
-        ran = [m for m, started in self.events if started and isinstance(m, nn.Linear)]
-        if not ran:
-            raise InvalidInput(
-                "`model` must have a linear layer whose input is the embedding, got none that ran: "
-                "name a module, NNDistance(..., layer=...)"
-            )
-        return ran[-1]
-
-    def dropouts(self) -> list[nn.Module]:
-        """The dropout modules that ran and are not switched off."""
-        if self.functional:
-            raise InvalidInput(
-                "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
-                f"{self.functional[0]}: make it a module, which can be found and switched on"
-            )
-        drops = [
-            m
-            for m, started in self.events
-            if started and isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0
-        ]
-        other = [m for m in drops if not isinstance(m, tuple(_DROPOUTS))]
-        if other:
-            raise InvalidInput(
-                f"`model` must use nn.Dropout for MC-dropout, got {type(other[0]).__name__}, which "
-                "does more than drop: use another κ"
-            )
-        ran = drops
-        if not ran:
-            raise InvalidInput(
-                "`model` must have dropout for MC-dropout, got no nn.Dropout with p > 0 that ran: "
-                "its κ would be constant; use another κ, or a network trained with dropout"
-            )
-        return list(dict.fromkeys(ran))
-
-    def finished_before(self, modules: list[nn.Module]) -> list[nn.Module]:
-        """The outermost modules all of whose calls had ended when the first of `modules` began."""
-        begin = next(i for i, (m, started) in enumerate(self.events) if started and m in modules)
-        later = {module for module, _ in self.events[begin:]}
-        outer, inner, depth = [], set(), 0
-        for module, started in self.events[:begin]:
-            if module in later:
-                continue
-            depth += 1 if started else -1
-            if started and depth == 1:
-                outer.append(module)
-            elif started:
-                inner.add(module)
-        # One that also runs inside another would be called less often than it was heard.
-        return [module for module in dict.fromkeys(outer) if module not in inner]
-
-
-class _SeesDropout(TorchFunctionMode):
-    """Notices dropout that is called as a function, outside of a dropout module."""
-
-    def __init__(self, order: _Order, stack: list[nn.Module]) -> None:
-        super().__init__()
-        self._order, self._stack = order, stack
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Pass the call on."""
-        called = getattr(func, "__name__", "")
-        inside = self._stack[-1] if self._stack else None
-        if called in _FUNCTIONS and not isinstance(inside, nn.modules.dropout._DropoutNd):
-            self._order.functional.append(type(inside).__name__)
-        return func(*args, **(kwargs or {}))
-
-
-_FUNCTIONS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"}
-
-
-def _probe(module: nn.Module, run: Callable[[], Any]) -> _Order:
-    order, stack = _Order(), []
-
-    def enter(m: nn.Module, *_: Any) -> None:
-        order.events.append((m, True))
-        stack.append(m)
-
-    def leave(m: nn.Module, *_: Any) -> None:
-        order.events.append((m, False))
-        stack.pop()
-
-    handles: list[RemovableHandle] = []
-    try:
-        for m in module.modules():
-            handles.append(m.register_forward_pre_hook(enter, prepend=True))
-            handles.append(m.register_forward_hook(leave))
-        with _SeesDropout(order, stack):
-            run()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return order
 
 
 def _player(outputs: tuple[Any, ...]) -> Callable[..., Any]:
