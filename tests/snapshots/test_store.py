@@ -163,8 +163,8 @@ def test_wrong_arguments(store):
         "`epoch` must be a whole number ≥ 0, got 1.0: pass an int"
     )
     assert sentence(InvalidInput, store.save, 3, 1) == (
-        "`model_or_state_dict` must be a torch.nn.Module or a state dict, got int: "
-        "pass the network or its .state_dict()"
+        "`model_or_state_dict` must be a torch.nn.Module, a state dict or a checkpoint's path, got "
+        "int: pass the network or its .state_dict()"
     )
     assert sentence(InvalidInput, store.save, {"lr": 0.1}, 1) == (
         "`model_or_state_dict` must hold dense tensors of ordinary numbers, got float at 'lr': "
@@ -311,7 +311,8 @@ def test_two_objects_of_one_process_may_write(store):
     store.save(network(), 1)
     again = SnapshotStore(store.path)
     again.save(network(), 2)
-    del store, again
+    store.save(network(), 3)
+    assert store.epochs == again.epochs == [1, 2, 3]
 
 
 def test_the_lock_goes_with_its_store(tmp_path):
@@ -500,6 +501,11 @@ def test_checkpoints_of_other_tools(tmp_path, monkeypatch):
     for name in ("plain.pt", "lightning.ckpt", "run/epoch-000001.safetensors"):
         assert same(_weights.read_checkpoint(tmp_path / name), model.state_dict())
 
+    store = SnapshotStore(tmp_path / "adopted")
+    for epoch, name in enumerate(("plain.pt", "lightning.ckpt"), 1):
+        store.save(tmp_path / name, epoch)
+        assert same(store.load(epoch), model.state_dict())
+
     evil = tmp_path / "evil.pt"
     torch.save({"weight": torch.ones(2), "extra": RunsCode()}, evil)
     message = sentence(UnsafeFile, _weights.read_checkpoint, evil)
@@ -507,6 +513,9 @@ def test_checkpoints_of_other_tools(tmp_path, monkeypatch):
         f"{evil} must hold tensors alone, got a pickle that could run code on loading ("
     )
     assert message.endswith("): load it where you trust it, and save its state_dict()")
+    with pytest.raises(UnsafeFile):
+        store.save(str(evil), 3)
+    assert store.epochs == [1, 2]
     assert not (tmp_path / "ran").exists()
 
     (tmp_path / "cut.pt").write_bytes((tmp_path / "plain.pt").read_bytes()[:-200])

@@ -68,7 +68,7 @@ class SnapshotStore:
 
     def save(
         self,
-        model_or_state_dict: nn.Module | Mapping[str, Tensor],
+        model_or_state_dict: nn.Module | Mapping[str, Tensor] | str | Path,
         epoch: int,
         *,
         dtype: str | None = None,
@@ -81,7 +81,9 @@ class SnapshotStore:
         Parameters
         ----------
         model_or_state_dict
-            A network (also wrapped by DDP or `torch.compile`) or a state dict, on any device.
+            A network (also wrapped by DDP or `torch.compile`) or a state dict, on any device; or
+            the path of a checkpoint (`.pt`, `.pth`, `.ckpt`, `.safetensors`) that holds one.
+            Pickles are read with `weights_only=True`: nothing in them runs.
         epoch : int
             0 or more.
         dtype : str, optional
@@ -97,6 +99,8 @@ class SnapshotStore:
             If another process writes there.
         StorageError
             If the disk is full; what was there before is whole.
+        UnsafeFile
+            If loading the checkpoint could run code.
         """
         if not writes_here():
             return

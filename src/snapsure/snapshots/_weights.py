@@ -43,15 +43,17 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
-def state_of(model_or_state: nn.Module | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def state_of(model_or_state: nn.Module | Mapping[str, Tensor] | str | Path) -> Mapping[str, Tensor]:
     """Weights and buffers by name; anything that is not a tensor is refused."""
-    if isinstance(model_or_state, nn.Module):
-        state: Mapping[str, Tensor] = unwrapped(model_or_state).state_dict()
+    if isinstance(model_or_state, str | Path):
+        state: Mapping[str, Tensor] = read_checkpoint(Path(model_or_state))
+    elif isinstance(model_or_state, nn.Module):
+        state = unwrapped(model_or_state).state_dict()
     elif isinstance(model_or_state, Mapping):
         state = model_or_state
     else:
         raise InvalidInput(
-            "`model_or_state_dict` must be a torch.nn.Module or a state dict, "
+            "`model_or_state_dict` must be a torch.nn.Module, a state dict or a checkpoint's path, "
             f"got {type(model_or_state).__name__}: pass the network or its .state_dict()"
         )
     for name, value in state.items():
