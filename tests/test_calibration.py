@@ -48,8 +48,11 @@ def test_perfectly_separable_data_stays_finite():
     assert reverse[0] > reverse[1]
 
 
-def test_constant_kappa_gives_the_share_of_right_points():
-    p = Platt().fit(np.full(10, 0.7), np.arange(10) < 3).predict_proba([0.7, 0.7])
+@pytest.mark.parametrize("constant", [0.1, 0.3, 0.7, 0.9, 1 / 3, 1.0])
+@pytest.mark.parametrize("n", [10, 100, 1000])
+def test_constant_kappa_gives_the_share_of_right_points(constant, n):
+    platt = Platt().fit(np.full(n, constant), np.arange(n) < 0.3 * n)
+    p = platt.predict_proba([constant - 1e-3, constant, constant + 1e-3])
     np.testing.assert_allclose(p, 0.7, rtol=1e-6)
 
 

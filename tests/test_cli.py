@@ -138,14 +138,15 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
         "--reference must name the training data for nn, got none: add --reference SPEC"
     )
     assert refused(score(workplace, "--model", "mine")) == (
-        "--model must be package.module:name, got 'mine': add the name"
+        "--model must be package.module:name, got 'mine': write both"
     )
     assert refused(score(workplace, "--model", "other:network")) == (
-        "--model must name a module, got 'other' (No module named 'other'): "
-        "run it from its folder, or install it"
+        "--model must name a function to call, got 'other:network', which raised "
+        "ModuleNotFoundError (No module named 'other'): try it in Python first"
     )
     assert refused(score(workplace, "--model", "mine:net")) == (
-        "--model must name something in mine, got 'net': check it"
+        "--model must name a function to call, got 'mine:net', which raised AttributeError "
+        "(module 'mine' has no attribute 'net'): try it in Python first"
     )
     assert refused(score(workplace, "--snapshots", "none", out="o")) == (
         "`snapshots` must hold at least one snapshot, got none in none: "
@@ -155,9 +156,23 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
     assert refused(score(workplace, "--data", "wrong.npz", out="p")) == (
         "--data must hold an array x (and y), got images in wrong.npz: rename them"
     )
-    assert refused(score(workplace, "--data", "gone.npz", out="q")).startswith(
-        "--data must be an .npz file, got gone.npz ("
+    (workplace / "torn.npz").write_bytes((workplace / "test.npz").read_bytes()[:500])
+    for name in ("gone.npz", "torn.npz"):
+        assert refused(score(workplace, "--data", name, out="q")).startswith(
+            f"--data must be an .npz file, got {name} ("
+        )
+    assert "/proc/nowhere" in refused(score(workplace, out="/proc/nowhere"))
+
+
+def test_the_demo_touches_no_folder_of_others(tmp_path):
+    kept = tmp_path / "snapshots" / "epoch-000001.safetensors"
+    kept.parent.mkdir()
+    kept.write_text("dear")
+    assert refused(run("demo", "--out", tmp_path)) == (
+        f"--out must be a new folder or one of an earlier demo, got {tmp_path} with other things "
+        "in it: choose another"
     )
+    assert kept.read_text() == "dear"
 
 
 def test_a_table_without_labels_is_refused(tmp_path):

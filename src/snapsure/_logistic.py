@@ -59,7 +59,10 @@ def platt_curve(score: Floats, wrong: NDArray[np.bool_]) -> tuple[float, float]:
     if _separable(score, wrong):
         right = int(target.sum())
         target = np.where(wrong, 1 / (wrong.size - right + 2), (right + 1) / (right + 2))
-    center, spread = float(score.mean()), float(score.std()) or 1.0
+    if score.min() == score.max():  # its std may be a rounding error
+        center, spread = float(score[0]), 1.0
+    else:
+        center, spread = float(score.mean()), float(score.std())
     features = np.column_stack(((score - center) / spread, np.ones_like(score)))
     slope, intercept = fit_logistic(features, target, np.zeros(2))
     return float(slope / spread), float(intercept - slope * center / spread)

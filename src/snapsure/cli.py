@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import typer
@@ -37,8 +38,8 @@ def demo(
     ),
 ) -> None:
     """Train three small networks on real digits and go the whole way, in about two minutes."""
-    console = Console(width=None if sys.stdout.isatty() else 130)
-    with _told("run the same command again"):
+    console = _wide_console()
+    with _told("run the same command again: trained networks are kept"):
         from snapsure.reproduce import demo as digits
         from snapsure.reproduce import demo_report
 
@@ -47,7 +48,6 @@ def demo(
         def tell(step: str) -> None:
             console.print(f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False)
 
-        out.mkdir(parents=True, exist_ok=True)
         tables, ensemble = digits.run(out, tell)
         tell("comparing AES, PES and LES with the final κ")
         demo_report.show(tables, ensemble, out, console)
@@ -92,7 +92,7 @@ def score(
             "mc": MCDropout,
         }
         kappas = [make[name]() for name in names]
-        table = run(_named(model, "--model")(), snapshots, _data(data, "--data"), kappas, out=out)
+        table = run(_named(model, "--model"), snapshots, _data(data, "--data"), kappas, out=out)
     told = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
     typer.echo(json.dumps(told) if as_json else f"{table}\nNow: snapsure evaluate {out}")
 
@@ -101,7 +101,7 @@ def score(
 def evaluate(
     table: Annotated[Path, typer.Argument(help="Folder of a score table.")],
     splits: Annotated[int, typer.Option(help="70/30 splits for PES, LES and Platt.")] = 10,
-    seed: Annotated[int, typer.Option(help="Of the splits and resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the splits and resamples.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Compare AES, PES and LES with the final κ, with intervals."""
@@ -126,7 +126,12 @@ def evaluate(
             f"{scores.y_hat.size} points, {scores.errors.mean():.1%} wrong, "
             f"{scores.epochs.size} snapshots"
         )
-        Console(width=None if sys.stdout.isatty() else 130).print(results_table(results, title))
+        _wide_console().print(results_table(results, title))
+
+
+def _wide_console() -> Console:
+    """A console that leaves tables their columns: a narrow terminal wraps lines instead."""
+    return Console(width=max(Console().width, 130))
 
 
 @contextmanager
@@ -134,7 +139,7 @@ def _told(go_on: str) -> Iterator[None]:
     """Turn what the library raises into a sentence and an exit code."""
     try:
         yield
-    except (SnapsureError, ModuleNotFoundError) as error:
+    except (SnapsureError, ModuleNotFoundError, OSError) as error:
         typer.echo(f"snapsure: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
@@ -143,33 +148,32 @@ def _told(go_on: str) -> Iterator[None]:
 
 
 def _named(spec: str, option: str) -> Any:
-    """What package.module:name names, the working folder being searched first."""
+    """What package.module:name gives when called, the working folder being searched first."""
     module, _, name = spec.partition(":")
-    if not name:
-        raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: add the name")
-    sys.path.insert(0, str(Path.cwd()))
+    if not module or not name:
+        raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: write both")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
+        make = getattr(importlib.import_module(module), name)
+        return make()
+    except SnapsureError:
+        raise
+    except Exception as error:
         raise InvalidInput(
-            f"{option} must name a module, got {module!r} ({error}): run it from its folder, or "
-            "install it"
+            f"{option} must name a function to call, got {spec!r}, which raised "
+            f"{type(error).__name__} ({error}): try it in Python first"
         ) from None
-    finally:
-        sys.path.pop(0)
-    if name not in vars(found):
-        raise InvalidInput(f"{option} must name something in {module}, got {name!r}: check it")
-    return vars(found)[name]
 
 
 def _data(spec: str, option: str) -> Any:
     """Data by function, or from an .npz file with x and, if known, y."""
     if not spec.endswith(".npz"):
-        return _named(spec, option)()
+        return _named(spec, option)
     try:
         with np.load(spec, allow_pickle=False) as file:
             arrays = dict(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, BadZipFile) as error:
         raise InvalidInput(f"{option} must be an .npz file, got {spec} ({error})") from None
     if "x" not in arrays:
         raise InvalidInput(

@@ -11,6 +11,9 @@ from snapsure.metrics._rank import tie_groups
 
 __all__ = ["SelectiveClassifier"]
 
+# Each step of the grid is halved so often: 2³ − 1 thresholds inside it can be reached.
+_HALVINGS = 3
+
 
 class SelectiveClassifier:
     """Accepts the points whose κ is at least `theta`, and hands the others to a person.
@@ -61,9 +64,9 @@ class SelectiveClassifier:
         """A threshold whose risk on new points is at most `risk`, with probability 1 − delta.
 
         The idea of SGR (Geifman & El-Yaniv 2017): each threshold tried is tested by the exact
-        binomial (Clopper-Pearson) bound, at delta over the number of tries. Tried are log₂ n
-        thresholds at even steps of coverage, then, by halving, those between the last that holds
-        and the next. (Halving alone, as in SGR, gives up where the first half is too small a set to
+        binomial (Clopper-Pearson) bound, at delta over the number of thresholds that could be
+        tried: log₂ n at even steps of coverage, and those that three halvings of any step can
+        reach. (Halving alone, as in SGR, gives up where the first half is too small a set to
         promise anything.)
 
         Parameters
@@ -85,20 +88,28 @@ class SelectiveClassifier:
         limit = _validate.fraction(risk, "risk", open_above=True)
         share = _validate.fraction(delta, "delta", open_above=True)
         theta, end, loss = tie_groups(score, wrong)
-        grid, width = _grid(end)
-        level = share / (len(grid) + math.ceil(math.log2(width)))
+        grid = _grid(end)
+        level = share / (len(grid) * 2**_HALVINGS)
         bounds = {at: _upper_bound(int(loss[at]), int(end[at]), level) for at in grid}
         kept = [at for at in grid if bounds[at] <= limit]
         if not kept:
             best = min(bounds, key=lambda at: bounds[at])
+            smallest = math.ceil(bounds[best] * 1e4) / 1e4  # up, so that it can be asked for
+            offer = (
+                f"the smallest is {smallest:g}, at coverage {end[best] / score.size:.3g}; accept "
+                "that, or hold out more points"
+                if smallest < 1
+                else "none can be promised; hold out more points"
+            )
             raise Infeasible(
                 f"`risk` must be one that {score.size} points can promise at delta = {delta}, got "
-                f"{risk}: the smallest is {bounds[best]:.4g}, at coverage "
-                f"{end[best] / score.size:.3g}; accept that, or hold out more points"
+                f"{risk}: {offer}"
             )
         low = kept[-1]
         high = next((at for at in grid if at > low), low)
-        while high - low > 1:  # the limit lies between the two
+        for _ in range(_HALVINGS):  # the limit lies between the two
+            if high - low < 2:
+                break
             middle = (low + high) // 2
             bounds[middle] = _upper_bound(int(loss[middle]), int(end[middle]), level)
             low, high = (middle, high) if bounds[middle] <= limit else (low, middle)
@@ -109,16 +120,12 @@ class SelectiveClassifier:
         return _validate.kappa(kappa) >= self.theta
 
 
-def _grid(end: NDArray[np.int64]) -> tuple[list[int], int]:
-    """Thresholds at log₂ n even steps of coverage, and the most that lie between two of them.
-
-    Both depend on κ alone and not on errors, so the tests they lead to are fixed in advance.
-    """
+def _grid(end: NDArray[np.int64]) -> list[int]:
+    """Thresholds at log₂ n even steps of coverage: fixed by κ alone, before errors are seen."""
     n = int(end[-1])
     steps = math.ceil(math.log2(n)) if n > 1 else 1
     counts = np.ceil(np.arange(1, steps + 1) * n / steps)
-    grid = np.unique(np.searchsorted(end, counts))
-    return grid.tolist(), int(np.diff(grid, prepend=0).max()) + 1
+    return [int(at) for at in np.unique(np.searchsorted(end, counts))]
 
 
 def _upper_bound(errors: int, n: int, delta: float) -> float:

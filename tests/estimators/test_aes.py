@@ -34,6 +34,11 @@ def test_asked_for_more_than_there_are_it_uses_each_once():
     np.testing.assert_allclose(AES(k=999).confidence(KAPPA), KAPPA[99:].mean(axis=0), rtol=1e-12)
 
 
+def test_a_resumed_run_and_epochs_from_zero():
+    assert AES(k=30).snapshots(np.arange(101, 111)).tolist() == list(range(10))
+    assert AES(k=30, start=0.0).snapshots([0, 1, 2, 3]).tolist() == [0, 1, 2, 3]
+
+
 def test_one_snapshot_is_its_own_kappa():
     assert (AES().confidence(KAPPA[:1]) == KAPPA[0]).all()
     assert (AES(k=1).confidence(KAPPA) == KAPPA[-1]).all()

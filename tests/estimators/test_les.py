@@ -34,6 +34,18 @@ def test_equals_scikit_learns_logistic_regression():
     np.testing.assert_allclose(les.confidence(kappa), peer.predict_proba(scaled)[:, 1], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("epochs", "used"),
+    [(np.arange(1, 26), 20), (np.rint(np.linspace(40, 100, 25)), 20), (np.arange(101, 126), 20)],
+)
+def test_it_uses_k_of_the_snapshots_there_are(epochs, used):
+    kappa, errors = table(0)
+    chosen = LES(k=20).fit(kappa, errors, epochs).epochs_
+    assert len(chosen) == used
+    assert (chosen[0], chosen[-1]) == (epochs[0], epochs[-1])
+    assert len(LES(k=99).fit(kappa, errors, epochs).epochs_) == 25
+
+
 def test_few_errors_fall_back_to_platt_on_the_final_kappa():
     kappa, errors = table(1)
     errors[np.flatnonzero(errors)[29:]] = False

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
-from snapsure._spacing import evenly_spaced, nearest
+from snapsure._spacing import choose
 from snapsure.estimators._table import epochs_of, table_of
 
 
@@ -34,7 +34,7 @@ class AES:
     def snapshots(self, epochs: ArrayLike) -> NDArray[np.int64]:
         """Indices of the snapshots that are averaged."""
         known = epochs_of(epochs, np.size(epochs))
-        return nearest(known, evenly_spaced(int(known[-1]), self.k, self.start))
+        return choose(known, self.k, self.start)
 
     def confidence(self, kappa: ArrayLike, epochs: ArrayLike | None = None) -> NDArray[np.float64]:
         """Mean κ of each point.

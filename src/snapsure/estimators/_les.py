@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
 from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
-from snapsure._spacing import evenly_spaced, nearest
+from snapsure._spacing import choose
 from snapsure.estimators._table import epochs_of, fitted, read_json, table_of, write_json
 
 # With fewer errors than this, or fewer right points, k weights cannot be learnt.
@@ -74,10 +74,11 @@ class LES:
             chosen, center, spread = np.array([len(table) - 1]), np.zeros(1), np.ones(1)
             weights = np.array([slope, intercept])
         else:
-            chosen = nearest(known, evenly_spaced(int(known[-1]), self.k, 0.0))
+            chosen = choose(known, self.k, 0.0)
             x = logit(table[chosen])
             center, spread = x.mean(axis=1), x.std(axis=1)
-            spread[spread == 0] = 1.0
+            flat = x.min(axis=1) == x.max(axis=1)  # its std may be a rounding error
+            center[flat], spread[flat] = x[flat, 0], 1.0
             features = np.vstack(((x - center[:, None]) / spread[:, None], np.ones(wrong.size)))
             penalty = np.append(np.ones(chosen.size), 0.0)
             weights = fit_logistic(features.T, (~wrong).astype(np.float64), penalty)

@@ -59,12 +59,14 @@ def write_json(path: str | Path, kind: str, content: dict[str, Any]) -> None:
 
 def read_json(path: str | Path, kind: str) -> dict[str, Any]:
     """Read a fitted estimator."""
+    content: Any
     try:
         content = json.loads(Path(path).read_bytes())
     except FileNotFoundError:
         raise InvalidInput(f"{path} must be a fitted {kind}, got no file: check the path") from None
     except ValueError:
         content = None
-    if not isinstance(content, dict) or content.get("format") != f"snapsure {kind} 1":
+    known = isinstance(content, dict) and content.get("format") == f"snapsure {kind} 1"
+    if not known or "snapshots" not in content:
         raise CorruptFile(f"{path} must be a fitted {kind}, got something else: save it again")
-    return content
+    return dict(content)

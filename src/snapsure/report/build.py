@@ -42,7 +42,7 @@ class Result:
     difference: Interval
     nll: float
     brier: float
-    gains: tuple[float, ...] = ()  # of each table, where several were averaged
+    gains: tuple[float | None, ...] = ()  # of each table, where several were averaged
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
@@ -119,7 +119,7 @@ def _average(rows: Sequence[Result]) -> Result:
         _mean_interval([row.difference for row in rows]),
         float(np.mean([row.nll for row in rows])),
         float(np.mean([row.brier for row in rows])),
-        tuple(row.improvement for row in rows if row.improvement is not None),
+        tuple(row.improvement for row in rows),
     )
 
 

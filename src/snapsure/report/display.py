@@ -55,7 +55,8 @@ def results_table(results: Sequence[Result], title: str) -> Table:
 def _gains(row: Result, several: bool) -> list[str]:
     if not several:
         return []
-    return ["" if row.method == "final" else " ".join(f"{gain:+.0f}" for gain in row.gains)]
+    gains = ("–" if gain is None else f"{gain:+.0f}" for gain in row.gains)
+    return ["" if row.method == "final" else " ".join(gains)]
 
 
 def draw_rc_curves(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from snapsure.errors import InvalidInput
 from snapsure.scores import Ensemble, MCDropout, NNDistance, SoftmaxResponse
 from snapsure.scoring import score
 from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
@@ -23,6 +24,7 @@ EPOCHS = 60
 TRAIN = 400
 BATCH = 32
 LEARNING_RATE = 0.05
+_MARK = ".snapsure-demo"
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ def train(digits: Digits, seed: int, recorder: Recorder, tell: Callable[[int], N
 
 def run(folder: Path, tell: Callable[[str], None]) -> tuple[list[ScoreTable], ScoreTable]:
     """Train, record and score all seeds; give a table per seed, and the ensemble's."""
+    _claim(folder)
     digits = load_digits()
-    shutil.rmtree(folder / "snapshots", ignore_errors=True)
     stores = []
     for seed in SEEDS:
         store = SnapshotStore(folder / "snapshots" / f"seed-{seed}")
@@ -94,7 +96,11 @@ def run(folder: Path, tell: Callable[[str], None]) -> tuple[list[ScoreTable], Sc
             if epoch % 20 == 0:
                 tell(f"seed {seed}: epoch {epoch} of {EPOCHS}")
 
-        train(digits, seed, Recorder(store, EveryEpoch()), say)
+        if store.epochs == list(range(1, EPOCHS + 1)):
+            tell(f"seed {seed}: trained already")
+        else:
+            store.rewind(0)
+            train(digits, seed, Recorder(store, EveryEpoch()), say)
         stores.append(store)
     kappas = [SoftmaxResponse(), NNDistance(digits.train, k=50), MCDropout()]
     tables = []
@@ -109,6 +115,18 @@ def run(folder: Path, tell: Callable[[str], None]) -> tuple[list[ScoreTable], Sc
     shutil.rmtree(folder / "scores-ensemble", ignore_errors=True)
     ensemble.save(folder / "scores-ensemble")
     return tables, ensemble
+
+
+def _claim(folder: Path) -> None:
+    """Take an empty folder, or one of an earlier demo; touch no other."""
+    mark = folder / _MARK
+    folder.mkdir(parents=True, exist_ok=True)
+    if not mark.exists() and any(folder.iterdir()):
+        raise InvalidInput(
+            f"--out must be a new folder or one of an earlier demo, got {folder} with other things "
+            "in it: choose another"
+        )
+    mark.touch()
 
 
 def _shifted(images: Tensor) -> Tensor:

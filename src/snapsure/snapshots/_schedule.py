@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from snapsure import _validate
-from snapsure._spacing import evenly_spaced
+from snapsure._spacing import beginning, evenly_spaced
 from snapsure.errors import InvalidInput
 
 
@@ -61,9 +61,8 @@ class Evenly(Schedule):
     def __init__(self, total: int, k: int = 30, start: float = 0.4, *, first: int = 1) -> None:
         self._total = _validate.count(total, "total")
         self._first = _validate.count(first, "first", least=0)
-        wanted = evenly_spaced(
-            self._total, _validate.count(k, "k"), _validate.share(start, "start")
-        )
+        begin = beginning(self._total, _validate.share(start, "start"), 1)
+        wanted = evenly_spaced(begin, self._total, _validate.count(k, "k"))
         self._wanted = frozenset((wanted + self._first - 1).tolist())
 
     def wants(self, epoch: int) -> bool:
