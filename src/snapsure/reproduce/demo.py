@@ -1,4 +1,4 @@
-"""The whole way on real images, in a minute: train, record, score, estimate, decide.
+"""The whole way on real images, in a minute or two: train, record, score, estimate, decide.
 
 The images are scikit-learn's digits, 8 × 8 pixels: 400 to train on, the other 1,397 to judge by.
 Nothing is tuned: seeds are 0, 1, 2, and what comes out is reported.
