@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
+from snapsure.estimators._table import best_snapshot
 from snapsure.metrics import eaurc
 
 __all__ = ["trajectories"]
@@ -53,7 +54,7 @@ def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> 
     final = np.sort(table[-1])
     green, red = table[-1] >= final[-size], table[-1] <= final[size - 1]
     excess = eaurc(table[:, green], wrong[green])
-    best = len(table) - 1 - int(np.argmin(excess[::-1]))
+    best = best_snapshot(excess)
     return Trajectories(
         table[:, green].mean(axis=1),
         table[:, red].mean(axis=1),

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
 from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
-from snapsure.errors import NotFitted
+from snapsure.estimators._table import fitted
 
 __all__ = ["Platt"]
 
@@ -43,11 +43,7 @@ class Platt:
 
     def predict_proba(self, kappa: ArrayLike) -> Floats:
         """Probability of being right, (n,)."""
-        if self.coef_ is None:
-            raise NotFitted(
-                "Platt must be fitted before it is used, got one that is not: call .fit"
-            )
-        slope, intercept = self.coef_
+        slope, intercept = fitted(self.coef_, "Platt")
         return sigmoid(slope * _validate.kappa(kappa).astype(np.float64) + intercept)
 
 
@@ -67,11 +63,8 @@ class Temperature:
 
     def predict_proba(self, kappa: ArrayLike) -> Floats:
         """Probability of being right, (n,)."""
-        if self.temperature_ is None:
-            raise NotFitted(
-                "Temperature must be fitted before it is used, got one that is not: call .fit"
-            )
-        return sigmoid(logit(_validate.probabilities(kappa, "kappa")) / self.temperature_)
+        temperature = fitted(self.temperature_, "Temperature")
+        return sigmoid(logit(_validate.probabilities(kappa, "kappa")) / temperature)
 
 
 class Isotonic:
@@ -92,9 +85,6 @@ class Isotonic:
 
     def predict_proba(self, kappa: ArrayLike) -> Floats:
         """Probability of being right, (n,)."""
-        if self._steps is None:
-            raise NotFitted(
-                "Isotonic must be fitted before it is used, got one that is not: call .fit"
-            )
-        values: Floats = self._steps.predict(_validate.kappa(kappa).astype(np.float64))
+        steps = fitted(self._steps, "Isotonic")
+        values: Floats = steps.predict(_validate.kappa(kappa).astype(np.float64))
         return values

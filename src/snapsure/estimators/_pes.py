@@ -11,11 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
-from snapsure.estimators._table import fitted, read_json, table_of, write_json
+from snapsure.estimators._table import best_snapshot, fitted, read_json, table_of, write_json
 from snapsure.metrics import eaurc
-
-# E-AURCs nearer than this differ by rounding alone.
-_EQUAL = 1e-13
 
 
 class PES:
@@ -69,7 +66,7 @@ class PES:
             inside = scores <= edge
             rows = table[:, left[inside]]
             excess = eaurc(rows, wrong[left[inside]])
-            j = int(np.flatnonzero(excess <= excess.min() + _EQUAL)[-1])  # the latest of equals
+            j = best_snapshot(excess)
             layers.append((j, float(rows[j].max())))
             left = left[~inside]
         self.layers_, self._snapshots = layers, len(table)

@@ -12,6 +12,9 @@ from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 
 Kappa = NDArray[np.float64]
 
+# E-AURCs nearer than this differ by rounding alone.
+_EQUAL = 1e-13
+
 
 def table_of(kappa: ArrayLike, snapshots: int | None = None) -> Kappa:
     """κ as (T, n) in [0, 1], with as many snapshots as were fitted."""
@@ -42,6 +45,11 @@ def epochs_of(epochs: ArrayLike | None, snapshots: int) -> NDArray[np.int64]:
             "pass the table's epochs"
         )
     return x
+
+
+def best_snapshot(excess: NDArray[np.float64]) -> int:
+    """The snapshot of the least E-AURC; of equals (but for rounding), the latest."""
+    return int(np.flatnonzero(excess <= excess.min() + _EQUAL)[-1])
 
 
 def fitted(value: Any, name: str) -> Any:

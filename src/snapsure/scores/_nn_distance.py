@@ -123,8 +123,8 @@ def _nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Ten
         part = slice(low, low + _REFERENCES)
         block = reference.points[part].to(queries.dtype)
         with torch.autocast(queries.device.type, enabled=False):
-            own = reference.squares[part] if block.dtype == reference.squares.dtype else None
-            lengths = _squares(block) if own is None else own
+            exact = block.dtype != reference.points.dtype
+            lengths = _squares(block) if exact else reference.squares[part]
             squares = torch.addmm(lengths, queries, block.T, alpha=-2)
         near, at = squares.topk(min(k, len(block)), dim=1, largest=False, sorted=False)
         best = torch.cat((best, near), dim=1)
