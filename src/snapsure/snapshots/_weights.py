@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -108,15 +109,18 @@ def write(
 
 def read(path: Path) -> StateDict:
     """Read a safetensors file; tied weights come back as one tensor, with their own dtype."""
+    # Not by safe_open: PyTorch swallows a Ctrl-C that meets it while it maps a file, and says that
+    # the storage has no shape.
+    content = path.read_bytes()
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        state = load(content)
     except SafetensorError as error:
         raise CorruptFile(
             f"{path} must be a whole safetensors file, got one that ends early or is none "
             f"({error}): copy it again, or delete it and train that epoch again"
         ) from None
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    metadata = header.get("__metadata__", {})
     for name, dtype in json.loads(metadata.get("snapsure.dtypes", "{}")).items():
         state[name] = state[name].to(getattr(torch, dtype))
     for name, source in json.loads(metadata.get("snapsure.aliases", "{}")).items():
