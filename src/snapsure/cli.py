@@ -43,11 +43,7 @@ def demo(
         from snapsure.reproduce import demo as digits
         from snapsure.reproduce import demo_report
 
-        start = time.monotonic()
-
-        def tell(step: str) -> None:
-            console.print(f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False)
-
+        tell = _teller(console)
         tables, ensemble = digits.run(out, tell)
         tell("comparing AES, PES and LES with the final κ")
         demo_report.show(tables, ensemble, out, console)
@@ -127,6 +123,106 @@ def evaluate(
             f"{scores.epochs.size} snapshots"
         )
         _wide_console().print(results_table(results, title))
+
+
+_DataSet = Annotated[str, typer.Option(help="cifar10, cifar100, svhn or imagenet-1k.")]
+_Scale = Annotated[
+    str, typer.Option(help="paper (a GPU, days), cpu or cpu-underfitted (two cores, hours).")
+]
+_Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the parquet files or images; the Hugging Face hub if not given."),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for all that comes out; if not given, snapsure-DATASET-SCALE, and nothing is "
+        "written with --from."
+    ),
+]
+_Accelerator = Annotated[str, typer.Option(help="As Lightning Fabric calls it: cpu, cuda, mps.")]
+_Devices = Annotated[int, typer.Option(min=1, help="Processes that train together (DDP).")]
+_Precision = Annotated[str, typer.Option(help="As Fabric calls it: 32-true, 16-mixed, bf16-mixed.")]
+
+
+@app.command()
+def train(
+    dataset: _DataSet = "cifar100",
+    scale: _Scale = "cpu",
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, order and augmentation.")] = 0,
+    data: _Data = None,
+    out: _Out = None,
+    accelerator: _Accelerator = "auto",
+    devices: _Devices = 1,
+    precision: _Precision = "32-true",
+) -> None:
+    """Train a network of the paper, a snapshot per epoch; stopped, the same command goes on."""
+    with _told("run the same command again: whole epochs are kept"):
+        from snapsure.reproduce import run
+
+        plan = _plan(dataset, scale, data, out)
+        tell = _teller(Console(stderr=True))
+        fabric = run.fabric(accelerator, devices, precision)
+        run.train_one(plan, seed, plan.parts(tell), fabric, tell)
+        if fabric.is_global_zero:
+            typer.echo(f"snapshots: {plan.folder(seed) / 'snapshots'}")
+
+
+@app.command()
+def reproduce(
+    what: Annotated[str, typer.Argument(help="table1 … table4, saturation, figures, or all.")],
+    dataset: _DataSet = "cifar100",
+    scale: _Scale = "cpu",
+    data: _Data = None,
+    out: _Out = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Results of an earlier run: nothing is trained, seconds."),
+    ] = None,
+    accelerator: _Accelerator = "auto",
+    devices: _Devices = 1,
+    precision: _Precision = "32-true",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """The paper's tables and figures, ours beside its: from a training, or from its results."""
+    with _told("run the same command again: networks and scores that are done are kept"):
+        from snapsure.reproduce import outcome
+        from snapsure.reproduce.archive import Experiment
+
+        names = outcome.named(what)
+        if source is None:
+            from snapsure.reproduce import run
+
+            plan = _plan(dataset, scale, data, out)
+            fabric = run.fabric(accelerator, devices, precision)
+            run.run(plan, fabric, _teller(Console(stderr=True))).save(plan.out / "results")
+            source = out = plan.out / "results"
+        experiment = Experiment.open(source)
+        written = [] if out is None else outcome.write(experiment, names, out)
+        shown = outcome.compute(experiment, names)
+        if as_json:
+            typer.echo(json.dumps({name: part.content for name, part in shown.items()}, indent=1))
+            return
+        for part in shown.values():
+            _wide_console().print(part.display())
+        for path in written:
+            typer.echo(f"written: {path}")
+
+
+def _plan(dataset: str, scale: str, data: Path | None, out: Path | None) -> Any:
+    from snapsure.reproduce import run
+
+    return run.Plan(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    """Lines with the time since the start before them."""
+    start = time.monotonic()
+
+    def tell(step: str) -> None:
+        console.print(f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False)
+
+    return tell
 
 
 def _wide_console() -> Console:

@@ -11,7 +11,15 @@ from snapsure import _validate
 from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES, LES, PES
-from snapsure.metrics import Interval, bootstrap_difference, brier, eaurc, nll
+from snapsure.metrics import (
+    Interval,
+    RCCurve,
+    bootstrap_difference,
+    brier,
+    eaurc,
+    nll,
+    rc_curve,
+)
 from snapsure.table import ScoreTable
 
 Floats = NDArray[np.float64]
@@ -105,6 +113,12 @@ def evaluate(
 def average(results: Sequence[Sequence[Result]]) -> list[Result]:
     """Mean of the same results on several tables (seeds): of the ends of the intervals too."""
     return [_average(rows) for rows in zip(*results, strict=True)]
+
+
+def best_curve(errors: NDArray[np.bool_]) -> RCCurve:
+    """The risk-coverage curve of κ*: one point per place, where κ* itself has but two scores."""
+    place = np.argsort(np.argsort(errors, kind="stable"), kind="stable")
+    return rc_curve(-place, errors)
 
 
 def _average(rows: Sequence[Result]) -> Result:

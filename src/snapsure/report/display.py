@@ -88,8 +88,13 @@ def draw_trajectories(
     groups: tuple[str, str],
     path: Path,
     title: str,
+    areas: tuple[str, str] | None = None,
 ) -> None:
-    """Mean κ and E-AURC of the surest and the least sure points along training."""
+    """Mean κ and E-AURC of the surest and the least sure points along training.
+
+    `areas` names the groups of E-AURC where they are others than those of κ.
+    """
+    areas = areas or groups
     plot = _pyplot()
     figure, axes = plot.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     green, red = "#2e933c", "#d1495b"
@@ -100,9 +105,9 @@ def draw_trajectories(
     best = epochs[result.best]
     axes[1].plot(epochs, result.green_eaurc * 1e3, color=green)
     axes[1].axvline(best, color="#888888", linestyle=":", linewidth=1)
-    axes[1].set(xlabel="epoch", ylabel="E-AURC ×10³", title=f"{groups[0]}: best at epoch {best}")
+    axes[1].set(xlabel="epoch", ylabel="E-AURC ×10³", title=f"{areas[0]}: best at epoch {best}")
     axes[2].plot(epochs, result.red_eaurc * 1e3, color=red, linestyle="--")
-    axes[2].set(xlabel="epoch", ylabel="E-AURC ×10³", title=groups[1])
+    axes[2].set(xlabel="epoch", ylabel="E-AURC ×10³", title=areas[1])
     for part in axes[1:]:
         part.set_ylim(bottom=0)
     figure.suptitle(title)

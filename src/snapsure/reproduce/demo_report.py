@@ -10,7 +10,7 @@ from snapsure.analysis import trajectories
 from snapsure.errors import Infeasible
 from snapsure.estimators import AES
 from snapsure.metrics import rc_curve
-from snapsure.report.build import average, evaluate
+from snapsure.report.build import average, best_curve, evaluate
 from snapsure.report.display import draw_rc_curves, draw_trajectories, results_table
 from snapsure.selective import SelectiveClassifier
 from snapsure.table import ScoreTable
@@ -63,9 +63,7 @@ def _draw(tables: Sequence[ScoreTable], folder: Path) -> list[Path]:
             "final softmax": rc_curve(kappa[-1], errors),
             "AES, k = 30": rc_curve(AES().confidence(kappa, table.epochs), errors),
         }
-        # One point per place, where κ* itself has but two scores.
-        place = np.argsort(np.argsort(errors, kind="stable"), kind="stable")
-        best[title] = rc_curve(-place, errors)
+        best[title] = best_curve(errors)
     draw_rc_curves(panels, best, paths[0])
 
     # Halves, as in the paper, would show nothing here: the surest half has no error at all.

@@ -1,0 +1,52 @@
+"""The paper's figures, from an experiment's score tables: the network of seed 0."""
+
+from pathlib import Path
+
+from snapsure.analysis import trajectories
+from snapsure.estimators import AES
+from snapsure.metrics import rc_curve
+from snapsure.report.build import best_curve
+from snapsure.report.display import draw_rc_curves, draw_trajectories
+from snapsure.reproduce.archive import Experiment
+from snapsure.table import ScoreTable
+
+_FEW, _HALF = 0.01, 0.5
+_ALONG = {"softmax": 2, "mc_dropout": 3, "nn_distance": 4}  # which figure shows which κ
+
+
+def draw(experiment: Experiment, folder: Path) -> list[Path]:
+    """Figures 1 (RC curve), 2, 3 and 4 (κ and E-AURC along training), of the κ there are."""
+    table = experiment.tables[0]
+    where = f"{experiment.about['dataset']}, scale {experiment.about['scale']}, seed 0"
+    paths = [_rc_curves(table, folder, where)]
+    for name, number in _ALONG.items():
+        if name in table.names:
+            paths.append(_along(table, name, folder / f"figure{number}.png", where))
+    return paths
+
+
+def _rc_curves(table: ScoreTable, folder: Path, where: str) -> Path:
+    path = folder / "figure1.png"
+    kappa, errors = table.kappa("softmax"), table.errors
+    curves = {
+        "final softmax": rc_curve(kappa[-1], errors),
+        "AES, k = 30": rc_curve(AES().confidence(kappa, table.epochs), errors),
+    }
+    draw_rc_curves({where: curves}, {where: best_curve(errors)}, path)
+    return path
+
+
+def _along(table: ScoreTable, name: str, path: Path, where: str) -> Path:
+    kappa, errors = table.kappa(name), table.errors
+    few, halves = trajectories(kappa, errors, _FEW), trajectories(kappa, errors, _HALF)
+    shown = halves._replace(green_kappa=few.green_kappa, red_kappa=few.red_kappa)
+    count = round(_FEW * errors.size)
+    draw_trajectories(
+        table.epochs,
+        shown,
+        (f"the {count} surest", f"the {count} least sure"),
+        path,
+        f"{name}: {where}",
+        areas=("the surer half", "the less sure half"),
+    )
+    return path

@@ -1,0 +1,146 @@
+"""From a recipe to an experiment's outcome: train what is not trained, score what is not scored."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from numpy.typing import NDArray
+
+from snapsure.errors import InvalidInput
+from snapsure.reproduce import data
+from snapsure.reproduce.archive import Experiment
+from snapsure.reproduce.recipes import Recipe, recipe
+from snapsure.reproduce.train import Parts, build, finished, read_history, train
+from snapsure.scores import MCDropout, NNDistance, SoftmaxResponse
+from snapsure.scores._base import Kappa, softmax_of
+from snapsure.scoring import score
+from snapsure.table import ScoreTable
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which experiment, where its data are, and where it is kept."""
+
+    dataset: str
+    scale: str
+    out: Path
+    data: Path | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its networks are trained."""
+        return recipe(self.dataset, self.scale)
+
+    def folder(self, seed: int) -> Path:
+        """Where one training is kept."""
+        return self.out / f"seed-{seed}"
+
+    def parts(self, tell: Tell) -> Parts:
+        """Its data, decoded if need be."""
+        read = {}
+        for part in ("train", "test"):
+
+            def told(done: int, total: int, part: str = part) -> None:
+                if done == total or done % 100_000 == 0:
+                    tell(f"{self.dataset}: {done:,} of {total:,} images of {part} decoded")
+
+            read[part] = data.load(self.dataset, part, self.data, told)
+        return Parts(data.named(self.dataset), read["train"], read["test"])
+
+
+def fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true") -> Fabric:
+    """Lightning's Fabric, launched: with several devices the command runs once for each."""
+    ready = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
+    ready.launch()
+    return ready
+
+
+def train_one(plan: Plan, seed: int, parts: Parts, fabric: Fabric, tell: Tell) -> None:
+    """Train the network of one seed, or what is left of it."""
+    if finished(plan.recipe, plan.folder(seed)):
+        tell(f"seed {seed}: trained already")
+    else:
+        folder = plan.folder(seed)
+        train(plan.recipe, parts, folder, seed, fabric, lambda line: tell(f"seed {seed}: {line}"))
+
+
+def score_one(plan: Plan, seed: int, parts: Parts, tell: Tell) -> ScoreTable:
+    """κ of all snapshots of one seed, or what is left of it."""
+    folder, how = plan.folder(seed), plan.recipe
+    kappas: list[Kappa] = []
+    if how.neighbours is not None:
+        reference = parts.train.first(how.images)
+        kappas.append(NNDistance((reference.pixels, reference.labels), k=how.neighbours))
+    if how.passes is not None:
+        kappas.append(MCDropout(passes=how.passes))
+    if not kappas:
+        return recorded([folder], parts)
+    tell(f"seed {seed}: scoring {how.epochs} snapshots")
+    test = (parts.test.pixels, parts.test.labels)
+    kappas.insert(0, SoftmaxResponse())
+    return score(build(how, parts), folder / "snapshots", test, kappas, out=folder / "scores")
+
+
+def recorded(folders: Sequence[Path], parts: Parts) -> ScoreTable:
+    """Softmax response from the logits that trainings left: no pass through a network.
+
+    Of several trainings, the ensemble: y_hat is of their mean softmax, κ the mean of theirs in it.
+    """
+    files = [sorted((folder / "validation").glob("epoch-*.npy")) for folder in folders]
+    final = np.mean([_softmax(np.load(own[-1])) for own in files], axis=0)
+    y_hat = final.argmax(axis=1)
+    kappa, labels = [], []
+    for epoch in zip(*files, strict=True):
+        logits = [torch.from_numpy(np.load(file)) for file in epoch]
+        kappa.append(np.mean([softmax_of(each, y_hat).numpy() for each in logits], axis=0))
+        votes = np.mean([_softmax(each.numpy()) for each in logits], axis=0)
+        labels.append(votes.argmax(axis=1))
+    name = "softmax" if len(folders) == 1 else "ensemble"
+    y = parts.test.labels.numpy()
+    return ScoreTable({name: np.array(kappa)}, np.array(labels), y, y_hat=y_hat)
+
+
+def run(plan: Plan, fabric: Fabric, tell: Tell) -> Experiment:
+    """The whole experiment; interrupted, it goes on where it was."""
+    how, parts = plan.recipe, plan.parts(tell)
+    _claim(plan)
+    tables = []
+    for seed in range(how.networks):
+        train_one(plan, seed, parts, fabric, tell)
+        tables.append(score_one(plan, seed, parts, tell))
+    ensemble = None
+    if how.networks > 1:
+        tell(f"the ensemble of {how.networks}")
+        ensemble = recorded([plan.folder(seed) for seed in range(how.networks)], parts)
+    about = {
+        "dataset": plan.dataset,
+        "scale": plan.scale,
+        "recipe": asdict(how),
+        "networks": [read_history(plan.folder(seed)) for seed in range(how.networks)],
+    }
+    return Experiment(about, tables, ensemble)
+
+
+def _claim(plan: Plan) -> None:
+    """Refuse a folder of another experiment before hours are spent in it."""
+    path = plan.out / "plan.json"
+    about = {"dataset": plan.dataset, "scale": plan.scale}
+    if path.exists() and json.loads(path.read_text()) != about:
+        raise InvalidInput(
+            f"--out must be of {plan.dataset} at scale {plan.scale}, got {plan.out}, which holds "
+            "another experiment: choose another folder"
+        )
+    plan.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about))
+
+
+def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    exact = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    probabilities: NDArray[np.float64] = exact / exact.sum(axis=1, keepdims=True)
+    return probabilities

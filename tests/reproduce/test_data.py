@@ -1,0 +1,153 @@
+"""Each data set's loader, on small files in its true layout."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from snapsure.errors import InvalidInput
+from snapsure.reproduce import data
+from tests.reproduce.conftest import TEST, TRAIN, png, write_parquet
+
+LAYOUTS = {
+    "cifar10": ("img", "label", "train-00000-of-00001.parquet", "test-00000-of-00001.parquet"),
+    "cifar100": ("img", "fine_label", "train.parquet", "test.parquet"),
+    "svhn": (
+        "image",
+        "label",
+        "cropped_digits/train-00000-of-00001.parquet",
+        "cropped_digits/test-00000-of-00001.parquet",
+    ),
+    "imagenet-1k": (
+        "image",
+        "label",
+        "data/train-00000-of-00294.parquet",
+        "data/validation-00000-of-00014.parquet",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_parquet_in_the_hubs_layout(name, tmp_path):
+    image, label, train, test = LAYOUTS[name]
+    write_parquet(tmp_path / train, 0, 12, image, label)
+    write_parquet(tmp_path / test, 12, 20, image, label)
+    digits = load_digits()
+    for part, rows in (("train", slice(0, 12)), ("test", slice(12, 20))):
+        images = data.load(name, part, tmp_path)
+        side = data.named(name).side
+        assert images.pixels.shape == (rows.stop - rows.start, side, side, 3)
+        assert images.pixels.dtype == torch.uint8
+        assert images.labels.tolist() == digits.target[rows].tolist()
+
+
+def test_pixels_are_those_of_the_files(cifar):
+    images = data.load("cifar10", "test", cifar)
+    assert len(images) == TEST
+    digits = load_digits()
+    for row in (0, TEST - 1):
+        file = png(digits.images[TRAIN + row])
+        (cifar / "one.png").write_bytes(file)
+        assert np.array_equal(images.pixels[row].numpy(), np.asarray(Image.open(cifar / "one.png")))
+
+
+def test_images_in_folders(tmp_path):
+    for part in ("train", "validation"):
+        for i, wnid in enumerate(("n02", "n01", "n03")):
+            place = tmp_path / part / wnid
+            place.mkdir(parents=True)
+            pixels = np.full((300, 500, 3), 40 * i, dtype=np.uint8)
+            pixels[:, :100] = 255  # outside of the middle square
+            Image.fromarray(pixels).save(place / f"{wnid}_1.JPEG")
+            (place / "notes.txt").write_text("not an image")
+    images = data.load("imagenet-1k", "test", tmp_path)
+    assert images.pixels.shape == (3, 256, 256, 3)
+    assert images.labels.tolist() == [0, 1, 2]  # by the sorted names: n01, n02, n03
+    assert images.pixels.float().mean(dim=(1, 2, 3)).round().tolist() == [40, 0, 80]
+
+
+def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
+    write_parquet(tmp_path / "train.parquet", 0, 25)
+    monkeypatch.setattr(data, "_CHUNK", 10)
+    decoded = []
+    whole = data._pixels
+
+    def counted(content, side):
+        if len(decoded) == stop:
+            raise KeyboardInterrupt
+        decoded.append(content)
+        return whole(content, side)
+
+    monkeypatch.setattr(data, "_pixels", counted)
+    stop = 15
+    with pytest.raises(KeyboardInterrupt):
+        data.load("cifar10", "train", tmp_path)
+    decoded.clear()
+    stop = 100
+    told = []
+    images = data.load("cifar10", "train", tmp_path, lambda done, of: told.append((done, of)))
+    assert len(decoded) == 15
+    assert told == [(10, 25), (20, 25), (25, 25)]
+    digits = load_digits()
+    assert images.labels.tolist() == digits.target[:25].tolist()
+    expected = [whole(png(digits.images[i]), 32) for i in range(25)]
+    assert np.array_equal(images.pixels.numpy(), expected)
+    decoded.clear()
+    assert torch.equal(data.load("cifar10", "train", tmp_path).pixels, images.pixels)
+    assert decoded == []
+
+
+def test_what_is_missing_is_named(tmp_path, monkeypatch):
+    with pytest.raises(InvalidInput) as refusal:
+        data.load("mnist", "train")
+    assert str(refusal.value) == (
+        "`dataset` must be one of cifar10, cifar100, svhn, imagenet-1k, got 'mnist': "
+        "choose among these"
+    )
+    with pytest.raises(InvalidInput) as refusal:
+        data.load("svhn", "test", tmp_path)
+    assert str(refusal.value) == (
+        f"--data must hold test*.parquet or test/<class>/<image>, got neither in {tmp_path}: "
+        "download the parquet files of ufldl-stanford/svhn from the Hugging Face hub into it"
+    )
+    with pytest.raises(InvalidInput) as refusal:
+        data.load("svhn", "test", tmp_path / "nowhere")
+    assert str(refusal.value) == f"--data must be a folder, got {tmp_path}/nowhere: check the path"
+    write_parquet(tmp_path / "train.parquet", 0, 2)
+    with pytest.raises(InvalidInput) as refusal:
+        data.load("cifar100", "train", tmp_path)
+    assert str(refusal.value) == (
+        "train.parquet must have the columns img and fine_label of cifar100, got img, label: "
+        "check which data set this is"
+    )
+
+
+def test_labels_out_of_range(tmp_path):
+    write_parquet(tmp_path / "test.parquet", 0, 3)
+    from pyarrow import parquet
+
+    table = parquet.read_table(tmp_path / "test.parquet")
+    parquet.write_table(table.set_column(1, "label", [[-1, 0, 1]]), tmp_path / "test.parquet")
+    with pytest.raises(InvalidInput) as refusal:
+        data.load("cifar10", "test", tmp_path)
+    assert str(refusal.value) == (
+        "labels of cifar10 must be 0 … 9, got -1 … 1: take a part with public labels"
+    )
+
+
+def test_offline_it_says_what_to_fetch_and_where_to_put_it(monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InvalidInput) as refusal:
+        data.load("svhn", "train")
+    told = str(refusal.value)
+    assert told.startswith(
+        "`dataset` svhn must be on this machine or within reach, got an error from the Hugging "
+        "Face hub ("
+    )
+    assert told.endswith(
+        "): where there is a network, download the parquet files of ufldl-stanford/svhn "
+        "(configuration cropped_digits), and pass the folder you put them in as --data"
+    )
