@@ -29,6 +29,14 @@ app = typer.Typer(
 )
 
 _KAPPAS = ("softmax", "nn", "mc")
+_EXTRAS = {
+    "torch": "torch",
+    "lightning": "lightning",
+    "datasets": "data",
+    "pyarrow": "data",
+    "PIL": "data",
+    "matplotlib": "report",
+}
 
 
 @app.command()
@@ -220,7 +228,9 @@ def _teller(console: Console) -> Callable[[str], None]:
     start = time.monotonic()
 
     def tell(step: str) -> None:
-        console.print(f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False)
+        console.print(
+            f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False, soft_wrap=True
+        )
 
     return tell
 
@@ -235,7 +245,12 @@ def _told(go_on: str) -> Iterator[None]:
     """Turn what the library raises into a sentence and an exit code."""
     try:
         yield
-    except (SnapsureError, ModuleNotFoundError, OSError) as error:
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(str(error.name).partition(".")[0])
+        hint = f": pip install 'snapsure[{extra}]'" if extra else ""
+        typer.echo(f"snapsure: {error}{hint}", err=True)
+        raise typer.Exit(2) from None
+    except (SnapsureError, OSError) as error:
         typer.echo(f"snapsure: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:

@@ -76,7 +76,7 @@ def pack(table: ScoreTable, path: Path) -> None:
 def unpack(path: Path) -> ScoreTable:
     """Read what `pack` wrote; each snapshot's labels are the final ones."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
     except (OSError, ValueError, BadZipFile) as error:
         raise CorruptFile(

@@ -125,7 +125,7 @@ def recipe(dataset: str, scale: str) -> Recipe:
         )
     if dataset == "imagenet-1k":
         raise InvalidInput(
-            "`scale` must be paper for imagenet-1k, got cpu: its images of 224 × 224 pixels have "
-            "no recipe for two cores"
+            f"`scale` must be paper for imagenet-1k, got {scale!r}: its images of 224 × 224 pixels "
+            "have no recipe for two cores"
         )
     return _SMALL[scale]

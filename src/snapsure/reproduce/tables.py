@@ -220,7 +220,9 @@ def _aes(table: ScoreTable, name: str, k: int) -> Floats:
 
 
 def _platt(seen: Floats, errors: NDArray[np.bool_], new: Floats) -> Floats:
-    return Platt().fit(seen, errors).predict_proba(new)
+    """A probability; never quite 0 or 1, as scikit-learn clips, so that NLL stays finite."""
+    least = np.finfo(np.float64).eps
+    return np.clip(Platt().fit(seen, errors).predict_proba(new), least, 1 - least)
 
 
 def _difference(

@@ -1,0 +1,140 @@
+"""The whole way by its commands, as real processes, on a recipe of seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from snapsure import Ensemble, SnapshotStore, score
+from snapsure.reproduce.archive import Experiment
+from snapsure.reproduce.run import recorded
+from snapsure.reproduce.train import build
+from tests.reproduce.conftest import TEST, TINY
+from tests.reproduce.test_train import parts
+
+CODE = (
+    f"import sys; sys.path.insert(0, {str(Path.cwd())!r}); "
+    "from tests.reproduce.conftest import TINY; from snapsure.reproduce import recipes; "
+    "recipes._SMALL['cpu'] = TINY; from snapsure.cli import app; app()"
+)
+
+
+def command(*arguments):
+    return [sys.executable, "-W", "ignore", "-c", CODE, *map(str, arguments)]
+
+
+def run(*arguments, cwd):
+    env = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command(*arguments), cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, cifar):
+    """`reproduce all`, stopped by Ctrl-C in the second network, and asked again."""
+    folder = tmp_path_factory.mktemp("experiment")
+    os.environ["SNAPSURE_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
+    options = ("reproduce", "all", "--dataset", "cifar10", "--data", cifar, "--out", "mine")
+    process = subprocess.Popen(
+        command(*options), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (folder / "mine" / "seed-1" / "snapshots" / "epoch-000002.safetensors").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, stopped = process.communicate(timeout=120)
+    assert process.returncode == 130, stopped
+    again = run(*options, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    return folder, stopped, again
+
+
+def test_interrupted_it_says_how_to_go_on_and_does(done):
+    _, stopped, again = done
+    assert stopped.splitlines()[-1] == (
+        "snapsure: interrupted. To go on, run the same command again: networks and scores that are "
+        "done are kept."
+    )
+    assert "seed 0: trained already" in again.stderr
+    assert "seed 0: epoch" not in again.stderr
+    assert "seed 1: epoch 4 of 4: loss" in again.stderr
+    assert "seed 1: epoch 1 of 4: loss" not in again.stderr
+    assert "the ensemble of 2" in again.stderr
+
+
+def test_tables_figures_and_scores_are_there(done):
+    folder, _, again = done
+    results = folder / "mine" / "results"
+    for title in ("Table 1", "Table 2", "Table 3", "Table 4", "Saturation"):
+        assert f"{title}: " in again.stdout
+    for i in (1, 2, 3, 4):
+        assert (results / f"figure{i}.png").stat().st_size > 10_000
+    experiment = Experiment.open(results)
+    assert [table.names for table in experiment.tables] == [
+        ["softmax", "nn_distance", "mc_dropout"]
+    ] * 2
+    assert experiment.ensemble.names == ["ensemble"]
+    assert experiment.ensemble.kappa("ensemble").shape == (TINY.epochs, TEST)
+    content = json.loads((results / "networks.json").read_text())
+    assert len(content["training_accuracy"]) == 2
+
+
+def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
+    folder, _, _ = done
+    folders = [folder / "mine" / f"seed-{i}" for i in (0, 1)]
+    ours = recorded(folders, parts(cifar))
+    test = parts(cifar).test
+    ensemble = Ensemble([SnapshotStore(path / "snapshots") for path in folders])
+    data = (test.pixels, test.labels)
+    scored = score(build(TINY, parts(cifar)), None, data, ensemble, progress=False)
+    assert np.allclose(ours.kappa("ensemble"), scored.kappa("ensemble"), rtol=0, atol=1e-9)
+    assert np.array_equal(ours.y_hat, scored.y_hat)
+    assert np.array_equal(ours.labels, scored.labels)
+    packed = Experiment.open(folder / "mine" / "results").ensemble
+    assert np.allclose(packed.kappa("ensemble"), ours.kappa("ensemble"), rtol=2**-12)
+
+
+def test_from_results_in_seconds_without_training(done):
+    folder, _, again = done
+    result = run("reproduce", "table1", "--from", "mine/results", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() in again.stdout
+    told = run("reproduce", "table1", "--from", "mine/results", "--json", cwd=folder)
+    written = json.loads((folder / "mine" / "results" / "table1.json").read_text())
+    assert json.loads(told.stdout) == {"table1": written}
+
+
+def test_train_alone_goes_into_the_same_folder(done, cifar):
+    folder, _, _ = done
+    options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine")
+    result = run("train", *options, "--seed", 1, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "seed 1: trained already" in result.stderr
+    assert result.stdout == "snapshots: mine/seed-1/snapshots\n"
+
+
+def test_another_experiment_in_the_folder_is_refused(done, cifar):
+    folder, _, _ = done
+    options = ("--dataset", "cifar10", "--scale", "paper", "--data", cifar, "--out", "mine")
+    result = run("reproduce", "table1", *options, cwd=folder)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
+        "snapsure: --out must be of cifar10 at scale paper, got mine, which holds another "
+        "experiment: choose another folder"
+    )
+
+
+def test_results_need_no_torch():
+    code = (
+        "import sys; from snapsure.reproduce import outcome; "
+        "print(sorted({'torch', 'lightning', 'matplotlib', 'datasets'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

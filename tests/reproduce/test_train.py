@@ -1,0 +1,213 @@
+"""Training for real: a step of each recipe, going on after a kill, several processes."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lightning.fabric import Fabric
+
+from snapsure import SnapshotStore
+from snapsure.errors import InvalidInput
+from snapsure.reproduce import data, recipes
+from snapsure.reproduce.data import Images
+from snapsure.reproduce.run import recorded
+from snapsure.reproduce.train import Parts, build, finished, read_history, train
+from snapsure.scores import SoftmaxResponse
+from snapsure.scoring import score
+from tests.reproduce.conftest import TINY, TRAIN
+
+
+def parts(cifar):
+    name = "cifar10"
+    return Parts(data.named(name), data.load(name, "train", cifar), data.load(name, "test", cifar))
+
+
+def quiet(line):
+    """Nobody listens."""
+
+
+@pytest.fixture(scope="module")
+def fabric():
+    return Fabric(accelerator="cpu", devices=1)
+
+
+def hashes(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((folder / "snapshots").glob("epoch-*"))
+    }
+
+
+RECIPES = {
+    (dataset, scale): recipes.recipe(dataset, scale)
+    for dataset in data.DATA_SETS
+    for scale in recipes.SCALES
+    if dataset != "imagenet-1k" or scale == "paper"
+}
+
+
+@pytest.mark.parametrize("which", RECIPES)
+def test_a_step_of_each_recipe(which, tmp_path, fabric):
+    """The whole network, one batch of four images, one epoch."""
+    dataset = data.named(which[0])
+    torch.manual_seed(0)
+    pixels = torch.randint(0, 256, (4, dataset.side, dataset.side, 3), dtype=torch.uint8)
+    images = Images(pixels, torch.arange(4))
+    recipe = replace(RECIPES[which], epochs=1, batch=4)
+    store = train(recipe, Parts(dataset, images, images), tmp_path, 0, fabric, quiet)
+    before = build(recipe, Parts(dataset, images, images)).state_dict()
+    after = store.load(1)
+    assert before.keys() == after.keys()
+    assert all(torch.isfinite(value).all() for value in after.values())
+    (entry,) = read_history(tmp_path)
+    assert entry["learning_rate"] == recipe.learning_rate
+    logits = np.load(tmp_path / "validation" / "epoch-000001.npy")
+    assert logits.shape == (4, dataset.classes)
+
+
+def test_the_papers_recipes():
+    vgg, resnet = recipes.recipe("cifar100", "paper"), recipes.recipe("imagenet-1k", "paper")
+    assert (vgg.network, vgg.epochs, vgg.batch, vgg.learning_rate) == ("vgg16", 250, 128, 0.1)
+    assert (vgg.drop_every, vgg.drop, vgg.momentum, vgg.weight_decay) == (20, 0.5, 0.9, 5e-4)
+    assert (vgg.networks, vgg.neighbours, vgg.passes) == (5, 500, 100)
+    assert (resnet.network, resnet.epochs, resnet.batch) == ("resnet18", 90, 256)
+    assert (resnet.learning_rate, resnet.drop_every, resnet.drop) == (0.1, 30, 0.1)
+    assert recipes.recipe("svhn", "paper").augmentation.flip is False
+    with pytest.raises(InvalidInput) as refusal:
+        recipes.recipe("cifar10", "huge")
+    assert str(refusal.value) == (
+        "`scale` must be one of paper, cpu, cpu-underfitted, got 'huge': choose among these"
+    )
+    with pytest.raises(InvalidInput) as refusal:
+        recipes.recipe("imagenet-1k", "cpu")
+    assert str(refusal.value) == (
+        "`scale` must be paper for imagenet-1k, got 'cpu': its images of 224 × 224 pixels have no "
+        "recipe for two cores"
+    )
+
+
+def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
+    told = []
+    recipe = replace(TINY, epochs=12, drop_every=4)
+    train(recipe, parts(cifar), tmp_path, 0, fabric, told.append)
+    history = read_history(tmp_path)
+    assert [entry["epoch"] for entry in history] == list(range(1, 13))
+    rates = [entry["learning_rate"] for entry in history]
+    assert rates == [0.05] * 4 + [0.025] * 4 + [0.0125] * 4
+    assert history[-1]["loss"] < 0.8 * history[0]["loss"]
+    assert history[-1]["training_accuracy"] > 0.3
+    assert len(told) == 12
+    assert told[-1].startswith("epoch 12 of 12: loss ")
+    assert told[-1].endswith(" 0 min left")
+    assert finished(recipe, tmp_path)
+    assert not finished(TINY, tmp_path / "nowhere")
+
+
+def test_recorded_logits_give_what_scoring_would(cifar, tmp_path, fabric):
+    """The validation pass of each epoch is all that softmax response needs."""
+    train(TINY, parts(cifar), tmp_path, 0, fabric, quiet)
+    table = recorded([tmp_path], parts(cifar))
+    test = parts(cifar).test
+    scored = score(
+        build(TINY, parts(cifar)),
+        tmp_path / "snapshots",
+        (test.pixels, test.labels),
+        SoftmaxResponse(),
+        progress=False,
+    )
+    assert np.allclose(table.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-9)
+    assert np.array_equal(table.labels, scored.labels)
+    assert np.array_equal(table.y, scored.y)
+    errors = [entry["test_error"] for entry in read_history(tmp_path)]
+    assert errors == [float((own != table.y).mean()) for own in table.labels]
+
+
+def test_another_recipe_is_refused_where_one_is(cifar, tmp_path, fabric):
+    recipe = replace(TINY, epochs=1)
+    train(recipe, parts(cifar), tmp_path, 0, fabric, quiet)
+    for other, seed in ((replace(recipe, learning_rate=0.2), 0), (recipe, 1)):
+        with pytest.raises(InvalidInput) as refusal:
+            train(other, parts(cifar), tmp_path, seed, fabric, quiet)
+        assert str(refusal.value) == (
+            f"{tmp_path} must hold a training of the same recipe, seed and data, got another one: "
+            f"choose another folder, or compare {tmp_path}/training.json"
+        )
+
+
+CODE = f"""
+    import sys
+    sys.path.insert(0, {str(Path.cwd())!r})
+    from pathlib import Path
+    import torch
+    torch.set_num_threads(1)
+    from snapsure.reproduce.run import fabric
+    from snapsure.reproduce.train import train
+    from tests.reproduce.conftest import TINY
+    from tests.reproduce.test_train import parts
+    from dataclasses import replace
+
+    if __name__ == "__main__":
+        cifar, out, devices, epochs = sys.argv[1:]
+        ready = fabric("cpu", int(devices), "32-true")
+        recipe = replace(TINY, epochs=int(epochs))
+        train(recipe, parts(Path(cifar)), Path(out), 0, ready, lambda line: None)
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("script") / "training.py"
+    path.write_text(textwrap.dedent(CODE))
+    return path
+
+
+def start(script, cifar, out, devices=1, epochs=4):
+    command = [sys.executable, "-W", "ignore", script, cifar, out, str(devices), str(epochs)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
+
+
+def finish(process):
+    _, error = process.communicate(timeout=240)
+    assert process.returncode == 0, error
+
+
+def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(script, cifar, tmp_path):
+    """Killed where a snapshot is there but not yet what says so, and amid an epoch."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    finish(start(script, cifar, whole))
+    for epoch, wait in ((1, 0.0), (2, 0.2), (3, 0.05)):
+        process = start(script, cifar, broken)
+        while not (broken / "snapshots" / f"epoch-{epoch:06d}.safetensors").exists():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.002)
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert len(read_history(broken)) < TINY.epochs
+    finish(start(script, cifar, broken))
+    assert hashes(broken) == hashes(whole)
+    assert len(hashes(whole)) == TINY.epochs
+    for epoch in range(1, TINY.epochs + 1):
+        name = f"validation/epoch-{epoch:06d}.npy"
+        assert (whole / name).read_bytes() == (broken / name).read_bytes()
+    told = [[{**e, "seconds": 0} for e in read_history(folder)] for folder in (whole, broken)]
+    assert told[0] == told[1]
+
+
+def test_two_processes_train_one_network(script, cifar, tmp_path):
+    """DDP from the same code: half a batch each, one set of snapshots."""
+    finish(start(script, cifar, tmp_path, devices=2, epochs=2))
+    assert SnapshotStore(tmp_path / "snapshots").epochs == [1, 2]
+    assert json.loads((tmp_path / "training.json").read_text())["batch"] == TINY.batch
+    assert read_history(tmp_path)[-1]["loss"] < read_history(tmp_path)[0]["loss"]
+    assert TRAIN // 2 > TINY.batch
