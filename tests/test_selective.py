@@ -6,7 +6,7 @@ from scipy.stats import beta, binom, binomtest
 
 from snapsure import SelectiveClassifier
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.selective import _upper_bound
+from snapsure.selective import upper_bound
 
 
 def draw(seed, n):
@@ -19,7 +19,7 @@ def draw(seed, n):
 @pytest.mark.parametrize(("errors", "n"), [(0, 1), (0, 50), (3, 50), (49, 50), (50, 50)])
 @pytest.mark.parametrize("delta", [0.1, 0.001])
 def test_the_bound_is_clopper_and_pearsons(errors, n, delta):
-    bound = _upper_bound(errors, n, delta)
+    bound = upper_bound(errors, n, delta)
     if errors == n:
         assert bound == 1
     else:

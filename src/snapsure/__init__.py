@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         rc_curve,
         risk_at_coverage,
     )
+    from snapsure.report.page import Report
     from snapsure.scores import (
         Ensemble,
         MCDropout,
@@ -62,6 +63,7 @@ __all__ = [
     "Platt",
     "RCCurve",
     "Recorder",
+    "Report",
     "ScoreTable",
     "SelectiveClassifier",
     "SnapshotStore",
@@ -87,6 +89,7 @@ _HOMES = {
     "snapsure.analysis": "trajectories",
     "snapsure.calibration": "Platt",
     "snapsure.estimators": "AES LES PES",
+    "snapsure.report.page": "Report",
     "snapsure.selective": "SelectiveClassifier",
     "snapsure.metrics": (
         "Interval RCCurve augrc aurc aurc_optimal bootstrap "

@@ -36,6 +36,8 @@ _EXTRAS = {
     "pyarrow": "data",
     "PIL": "data",
     "matplotlib": "report",
+    "jinja2": "report",
+    "vl_convert": "report",
 }
 
 
@@ -54,7 +56,8 @@ def demo(
         tell = _teller(console)
         tables, ensemble = digits.run(out, tell)
         tell("comparing AES, PES and LES with the final κ")
-        demo_report.show(tables, ensemble, out, console)
+        pixels = digits.load_digits().test[0][:, 0].numpy()
+        demo_report.show(tables, ensemble, pixels, out, console)
         tell("done")
 
 
@@ -131,6 +134,41 @@ def evaluate(
             f"{scores.epochs.size} snapshots"
         )
         _wide_console().print(results_table(results, title))
+
+
+@app.command()
+def report(
+    tables: Annotated[list[Path], typer.Argument(help="Folders of score tables.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    kappa: Annotated[str | None, typer.Option(help="Which κ; the first if not given.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="The points as pictures: .npy, or .npz with x.")
+    ] = None,
+    classes: Annotated[
+        Path | None, typer.Option(help="Names of the classes, one per line.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the splits and resamples.")] = 0,
+) -> None:
+    """One HTML page: did it help, what to accept, where training spoilt it, which points to see."""
+    with _told("run the same command again"):
+        from snapsure.report.page import Report, origin_of
+
+        opened = {str(path): ScoreTable.open(path) for path in tables}
+        origin = {"command": " ".join(["snapsure", *sys.argv[1:]])}
+        for path in tables:
+            origin |= origin_of(path)
+        names = None if classes is None else classes.read_text(encoding="utf-8").splitlines()
+        pixels = None if images is None else _images(images)
+        with Console(stderr=True).status("resampling …"):
+            page = Report(
+                next(iter(opened.values())) if len(opened) == 1 else opened,
+                kappa=kappa,
+                images=pixels,
+                classes=names,
+                origin=origin,
+                seed=seed,
+            ).save(out)
+        typer.echo(f"written: {page}")
 
 
 _DataSet = Annotated[str, typer.Option(help="cifar10, cifar100, svhn or imagenet-1k.")]
@@ -275,6 +313,16 @@ def _named(spec: str, option: str) -> Any:
             f"{option} must name a function to call, got {spec!r}, which raised "
             f"{type(error).__name__} ({error}): try it in Python first"
         ) from None
+
+
+def _images(path: Path) -> Any:
+    """Pictures of the points."""
+    if path.suffix == ".npz":
+        return _data(str(path), "--images")[0]
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"--images must be .npy or .npz, got {path} ({error})") from None
 
 
 def _data(spec: str, option: str) -> Any:

@@ -90,7 +90,7 @@ class SelectiveClassifier:
         theta, end, loss = tie_groups(score, wrong)
         grid = _grid(end)
         level = share / (len(grid) * 2**_HALVINGS)
-        bounds = {at: _upper_bound(int(loss[at]), int(end[at]), level) for at in grid}
+        bounds = {at: upper_bound(int(loss[at]), int(end[at]), level) for at in grid}
         kept = [at for at in grid if bounds[at] <= limit]
         if not kept:
             best = min(bounds, key=lambda at: bounds[at])
@@ -111,7 +111,7 @@ class SelectiveClassifier:
             if high - low < 2:
                 break
             middle = (low + high) // 2
-            bounds[middle] = _upper_bound(int(loss[middle]), int(end[middle]), level)
+            bounds[middle] = upper_bound(int(loss[middle]), int(end[middle]), level)
             low, high = (middle, high) if bounds[middle] <= limit else (low, middle)
         return cls(float(theta[low]), float(end[low] / score.size), bounds[low])
 
@@ -128,7 +128,7 @@ def _grid(end: NDArray[np.int64]) -> list[int]:
     return [int(at) for at in np.unique(np.searchsorted(end, counts))]
 
 
-def _upper_bound(errors: int, n: int, delta: float) -> float:
+def upper_bound(errors: int, n: int, delta: float) -> float:
     """The largest error rate that still gives so few errors in n with probability delta."""
     if errors == n:
         return 1.0

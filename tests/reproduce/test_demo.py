@@ -44,7 +44,8 @@ def test_tables_of_each_seed_and_of_the_ensemble(short):
 def test_what_it_shows(short):
     folder, tables, ensemble, _ = short
     output = io.StringIO()
-    demo_report.show(tables, ensemble, folder, Console(file=output, width=140))
+    pixels = demo.load_digits().test[0][:, 0].numpy()
+    demo_report.show(tables, ensemble, pixels, folder, Console(file=output, width=140))
     text = output.getvalue()
     wrong = np.mean([table.errors.mean() for table in tables])
     assert f"1397 test images, {wrong:.1%} wrong, mean of 2 seeds" in text
@@ -52,3 +53,5 @@ def test_what_it_shows(short):
         assert word in text
     for name in ("rc-curves.png", "green-red.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    assert f"the page to look at: {folder / 'report.html'}" in text.replace("\n", "")
+    assert "Which digits can be trusted?" in (folder / "report.html").read_text()

@@ -88,9 +88,15 @@ METHODS = [
 
 
 def evaluate(
-    table: ScoreTable, *, splits: int = 10, seed: int = 0, resamples: int = 1000
+    table: ScoreTable,
+    *,
+    names: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    splits: int = 10,
+    seed: int = 0,
+    resamples: int = 1000,
 ) -> list[Result]:
-    """Every method on every κ of a table.
+    """Every method on every κ of a table, or those named.
 
     Methods that learn nothing are judged on all points, those that learn on the 30 % that each of
     `splits` random 70/30 splits leaves (means over the splits, of the intervals' ends too). NLL and
@@ -105,8 +111,9 @@ def evaluate(
     parts = [table.split(FIT_SHARE, seed + i) for i in range(_validate.count(splits, "splits"))]
     return [
         _judge(method, table, name, parts, seed, resamples)
-        for name in table.names
+        for name in (table.names if names is None else names)
         for method in METHODS
+        if methods is None or method.name in methods
     ]
 
 

@@ -1,9 +1,10 @@
-"""What the demo shows: a table with intervals, two plots, and a decision at a stated risk."""
+"""What the demo shows: a table with intervals, plots, a decision at a stated risk, and the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from snapsure.analysis import trajectories
@@ -12,6 +13,7 @@ from snapsure.estimators import AES
 from snapsure.metrics import rc_curve
 from snapsure.report.build import average, best_curve, evaluate
 from snapsure.report.display import draw_rc_curves, draw_trajectories, results_table
+from snapsure.report.page import Report, origin_of
 from snapsure.selective import SelectiveClassifier
 from snapsure.table import ScoreTable
 
@@ -20,7 +22,11 @@ SURE = 0.8
 
 
 def show(
-    tables: Sequence[ScoreTable], ensemble: ScoreTable, folder: Path, console: Console
+    tables: Sequence[ScoreTable],
+    ensemble: ScoreTable,
+    pixels: NDArray[np.float32],
+    folder: Path,
+    console: Console,
 ) -> None:
     """Print the table, write the plots, choose thresholds."""
     results = [*average([evaluate(table) for table in tables]), *evaluate(ensemble)]
@@ -34,6 +40,13 @@ def show(
         console.print(f"seed {seed}: {_decision(table)}", highlight=False)
     plots = _draw(tables, folder)
     console.print(f"plots: {', '.join(str(path) for path in plots)}", highlight=False)
+    named = {f"seed {seed}": table for seed, table in enumerate(tables)}
+    origin = {"command": "snapsure demo"}
+    for seed in range(len(tables)):
+        origin |= origin_of(folder / f"scores-{seed}")
+    title = "Which digits can be trusted?"
+    page = Report(named, images=pixels, origin=origin, title=title).save(folder / "report.html")
+    console.print(f"the page to look at: {page}", highlight=False)
     console.print(f"again in a second: snapsure evaluate {folder / 'scores-0'}", highlight=False)
 
 

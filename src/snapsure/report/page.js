@@ -1,0 +1,82 @@
+// Shows what the page's data say. All numbers were computed before; here they are looked up.
+const data = JSON.parse(document.getElementById("data").textContent);
+const views = new Map();
+
+function theme() {
+  const style = getComputedStyle(document.documentElement);
+  const [ink, soft, line] = ["--ink", "--soft", "--line"].map((name) => style.getPropertyValue(name).trim());
+  return {
+    background: "transparent",
+    font: "system-ui, sans-serif",
+    view: { stroke: null },
+    axis: { labelColor: ink, titleColor: soft, gridColor: line, domainColor: line, tickColor: line },
+    legend: { labelColor: ink, labelLimit: 240 },
+    rule: { color: ink },
+  };
+}
+
+async function draw() {
+  for (const chapter of document.querySelectorAll("[data-chapter]")) {
+    const id = chapter.dataset.chapter;
+    for (const place of chapter.querySelectorAll("[data-chart]")) {
+      const name = place.dataset.chart;
+      const options = { actions: false, renderer: "svg", config: theme() };
+      const { view } = await window.vegaEmbed(place, data[id].charts[name], options);
+      views.set(`${id} ${name}`, view);
+    }
+    update(chapter);
+  }
+  document.body.dataset.ready = "yes";
+}
+
+const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
+
+function update(chapter) {
+  const id = chapter.dataset.chapter;
+  const part = (role) => chapter.querySelector(`[data-role="${role}"]`);
+  const each = data[id].positions[part("score").value];
+  const steps = Number(part("coverage").max);
+  const i = Number(part("coverage").value) - 1;
+  const asked = percent((i + 1) / steps);
+  part("asked").textContent = asked;
+  part("coverage").setAttribute("aria-valuetext", `${asked} of the points`);
+  part("coverage-shown").textContent = percent(each.coverage[i]);
+  part("theta").textContent = String(each.theta[i]);
+  part("risk").textContent = percent(each.risk[i], 2);
+  part("interval").textContent = `${percent(each.low[i], 2)} … ${percent(each.high[i], 2)}`;
+  part("handed").textContent = each.handed[i].toLocaleString("en-US");
+  part("bound").textContent = percent(each.bounds[part("delta").value][i], 2);
+  const view = views.get(`${id} rc`);
+  if (view) view.signal("coverage", each.coverage[i]).runAsync();
+}
+
+async function copy(chapter) {
+  const button = chapter.querySelector('[data-role="copy"]');
+  const text = chapter.querySelector('[data-role="theta"]').textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // A page opened from a file may not write to the clipboard: select the number instead.
+    const range = document.createRange();
+    range.selectNodeContents(chapter.querySelector('[data-role="theta"]'));
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    document.execCommand("copy");
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}
+
+for (const chapter of document.querySelectorAll("[data-chapter]")) {
+  chapter.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+  for (const role of ["score", "delta", "coverage"]) {
+    chapter.querySelector(`[data-role="${role}"]`).addEventListener("input", () => update(chapter));
+  }
+  chapter.querySelector('[data-role="copy"]').addEventListener("click", () => copy(chapter));
+  update(chapter);
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+});
+draw();

@@ -1,0 +1,276 @@
+"""One self-contained HTML page about score tables: words, charts, a slider, pictures."""
+
+import base64
+import io
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from snapsure import _files, _validate
+from snapsure.errors import InvalidInput
+from snapsure.report import charts
+from snapsure.report.build import Result
+from snapsure.report.findings import (
+    BINS,
+    CLASS_COVERAGE,
+    DELTAS,
+    POSITIONS,
+    Findings,
+    find,
+    plain,
+)
+from snapsure.table import ScoreTable
+
+__all__ = ["Report"]
+
+_START = 0.8  # where the slider begins
+_SIDE = 96  # pixels of a picture
+_TABLE_STEP = POSITIONS // 20
+_METHODS = ("AES k=30", "PES", "LES")
+_LONGEST = 80  # characters of a class name that are shown
+_INDEX = ("epochs", "kappas", "data", "model")
+
+
+class Report:
+    """What score tables say, as a page that needs nothing else.
+
+    Parameters
+    ----------
+    tables : ScoreTable or mapping of name to ScoreTable
+        With labels. Several, such as seeds, get a chapter each.
+    kappa : str, optional
+        Which κ the page is about; the table's first if not given.
+    images : (n, height, width) or (n, height, width, 3), optional
+        The points as pictures, uint8, or floats in [0, 1].
+    classes : sequence of str, optional
+        Names of the classes.
+    origin : mapping, optional
+        Where the scores come from: what is in it is listed at the end.
+    title : str
+        The page's heading.
+    seed : int
+        Of splits and resamples.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> probabilities = rng.dirichlet(np.ones(3), size=(5, 100))
+    >>> table = ScoreTable.from_probabilities(probabilities, rng.integers(0, 3, 100))
+    >>> "did it help" in Report(table).html().lower()
+    True
+    """
+
+    def __init__(
+        self,
+        tables: ScoreTable | Mapping[str, ScoreTable],
+        *,
+        kappa: str | None = None,
+        images: ArrayLike | None = None,
+        classes: Sequence[str] | None = None,
+        origin: Mapping[str, Any] | None = None,
+        title: str = "Which predictions can be trusted?",
+        seed: int = 0,
+    ) -> None:
+        named = {"": tables} if isinstance(tables, ScoreTable) else dict(tables)
+        if not named:
+            raise InvalidInput("`tables` must hold at least one table, got none: pass a ScoreTable")
+        self._tables, self._title, self._seed = named, title, _validate.count(seed, "seed", least=0)
+        self._classes, self._origin = classes, dict(origin or {})
+        self._images = None if images is None else _pictures(images, named.values())
+        self._found = {name: find(table, kappa, seed) for name, table in named.items()}
+
+    def html(self) -> str:
+        """The page."""
+        from jinja2 import Environment, StrictUndefined
+
+        environment = Environment(
+            autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        environment.filters |= {"percent": _percent, "area": _area, "signed": _signed}
+        template = environment.from_string(_text("page.html"))
+        chapters = [self._chapter(name, found) for name, found in self._found.items()]
+        data = {chapter["id"]: chapter.pop("data") for chapter in chapters}
+        return template.render(
+            title=self._title,
+            chapters=chapters,
+            data=_inline(data),
+            style=_text("page.css"),
+            library=_library(),
+            script=_text("page.js"),
+            deltas=DELTAS,
+            positions=POSITIONS,
+            start=_START,
+            bins=BINS,
+            class_coverage=CLASS_COVERAGE,
+            made=self._made(),
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page; what is there is replaced."""
+        target = Path(path)
+        if target.is_dir():
+            raise InvalidInput(f"`path` must be a file, got the folder {target}: add a name")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _files.write_bytes(target, self.html().encode())
+        return target
+
+    def _chapter(self, name: str, found: Findings) -> dict[str, Any]:
+        table = self._tables[name]
+        identity = f"chapter-{list(self._tables).index(name)}"
+        training = charts.training_charts(found)
+        specs = {
+            "rc": charts.rc_chart(found.curves, _START),
+            "reliability": charts.reliability_chart(found),
+            **{f"training-{i}": spec for i, (_, spec) in enumerate(training)},
+        }
+        positions = {
+            score: {
+                "coverage": plain(each.coverage),
+                "theta": each.theta.tolist(),  # whole: it is copied
+                "risk": each.risk.tolist(),
+                "low": plain(each.low),
+                "high": plain(each.high),
+                "handed": plain(each.handed),
+                "bounds": {f"{delta:g}": plain(values) for delta, values in each.bounds.items()},
+            }
+            for score, each in found.positions.items()
+        }
+        return {
+            "id": identity,
+            "name": name,
+            "found": found,
+            "verdicts": [_verdict(found.results[method], found.kappa) for method in _METHODS],
+            "final": found.results["final"],
+            "training": [title for title, _ in training],
+            "steps": list(range(_TABLE_STEP - 1, POSITIONS, _TABLE_STEP)),
+            "mistakes": [self._point(table, found, row) for row in found.mistakes],
+            "moved": {
+                kind: [self._point(table, found, row) for row in rows]
+                for kind, rows in found.moved.items()
+            },
+            "classes": [(self._class(each.label), each) for each in found.classes],
+            "data": {"charts": specs, "positions": positions},
+        }
+
+    def _point(self, table: ScoreTable, found: Findings, row: int) -> dict[str, Any]:
+        assert table.y is not None  # without labels there are no findings
+        return {
+            "row": int(row),
+            "y_hat": self._class(int(table.y_hat[row])),
+            "y": self._class(int(table.y[row])),
+            "final": float(found.final[row]),
+            "aes": float(found.aes[row]),
+            "picture": None if self._images is None else _png(self._images[row]),
+        }
+
+    def _class(self, label: int) -> str:
+        if self._classes is None or label >= len(self._classes):
+            return f"class {label}"
+        name = str(self._classes[label])
+        return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+    def _made(self) -> dict[str, str]:
+        versions = {"snapsure": metadata.version("snapsure"), "numpy": np.__version__}
+        about = {
+            "versions": ", ".join(f"{name} {version}" for name, version in versions.items())
+            + f", Python {platform.python_version()}",
+            "seed of splits and resamples": str(self._seed),
+            "resamples": ", ".join(
+                sorted({str(found.resamples) for found in self._found.values()})
+            ),
+        }
+        return {**about, **{key: _words(value) for key, value in self._origin.items()}}
+
+
+def origin_of(folder: Path) -> dict[str, Any]:
+    """What a folder of scores says about how it was made."""
+    path = folder / "plan.json"
+    if not path.is_file():
+        return {}
+    plan = json.loads(path.read_text())
+    origin = {f"{folder.name}: {key}": plan[key] for key in _INDEX if key in plan}
+    for i, hashes in enumerate(plan.get("snapshots", [])):
+        which = f" of member {i}" if len(plan["snapshots"]) > 1 else ""
+        short = " ".join(digest[:12] for digest in hashes)
+        origin[f"{folder.name}: SHA-256 of the snapshots{which}"] = short
+    return origin
+
+
+def _verdict(result: Result, kappa: str) -> dict[str, Any]:
+    """Yes, no, or cannot tell: by whether the interval of the difference leaves out 0."""
+    if result.difference.high < 0:
+        answer, words = "yes", f"ranks right from wrong better than the final {kappa}"
+    elif result.difference.low > 0:
+        answer, words = "no", f"ranks right from wrong worse than the final {kappa}"
+    else:
+        answer = "cannot tell"
+        words = f"cannot be told from the final {kappa} by these points"
+    return {"answer": answer, "words": words, "result": result}
+
+
+def _pictures(images: ArrayLike, tables: Iterable[ScoreTable]) -> NDArray[Any]:
+    pixels = np.asarray(images)
+    colours = pixels.ndim == 4 and pixels.shape[-1] == 3
+    for table in tables:
+        if not (pixels.ndim == 3 or colours) or len(pixels) != table.y_hat.size:
+            raise InvalidInput(
+                f"`images` must have shape (n, height, width) or (n, height, width, 3) with n = "
+                f"{table.y_hat.size}, got {pixels.shape}: pass the scored points in their order"
+            )
+    return pixels
+
+
+def _png(pixels: NDArray[Any]) -> str:
+    """A picture as a data address."""
+    from PIL import Image
+
+    if pixels.dtype != np.uint8:
+        pixels = np.clip(np.asarray(pixels, dtype=np.float64) * 255, 0, 255).astype(np.uint8)
+    image = Image.fromarray(pixels)
+    scale = _SIDE / max(image.size)
+    kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
+    image = image.resize(
+        (max(1, round(image.width * scale)), max(1, round(image.height * scale))), kind
+    )
+    file = io.BytesIO()
+    image.save(file, "png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one module."""
+    import vl_convert
+
+    code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return code.replace("</script", "<\\/script")
+
+
+def _inline(data: Any) -> str:
+    """JSON that no HTML parser can leave early."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _text(name: str) -> str:
+    return resources.files("snapsure.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f} %"
+
+
+def _area(value: float) -> str:
+    return f"{1e3 * value:.2f}"
+
+
+def _signed(value: float, digits: int = 2) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")

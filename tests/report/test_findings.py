@@ -1,0 +1,161 @@
+"""The report's numbers against the library's functions and written-out definitions."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from snapsure import (
+    AES,
+    PES,
+    Platt,
+    ScoreTable,
+    SelectiveClassifier,
+    brier,
+    ece,
+    nll,
+    rc_curve,
+    trajectories,
+)
+from snapsure.errors import InvalidInput
+from snapsure.report.build import evaluate
+from snapsure.report.findings import DELTAS, METHODS, POSITIONS, find, plain
+from tests.report.test_build import simulated
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated(n=600, snapshots=40)
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    return find(table)
+
+
+def test_results_are_those_of_evaluate(table, found):
+    expected = {r.method: r for r in evaluate(table, names=["softmax"]) if r.method in METHODS}
+    assert found.results == expected
+    assert found.accuracy == 1 - table.errors.mean()
+
+
+def test_positions_are_the_librarys_thresholds(table, found):
+    scores = {
+        "final": table.kappa("softmax")[-1],
+        "AES": AES().confidence(table.kappa("softmax"), table.epochs),
+    }
+    for name, each in found.positions.items():
+        assert len(each.theta) == POSITIONS
+        for i in range(0, POSITIONS, 7):
+            chosen = SelectiveClassifier.at_coverage(scores[name], (i + 1) / POSITIONS)
+            accepted = chosen.accepts(scores[name])
+            assert each.theta[i] == chosen.theta
+            assert each.coverage[i] == chosen.coverage
+            assert each.risk[i] == table.errors[accepted].mean()
+            assert each.handed[i] == (~accepted).sum()
+            wrong, n = int(table.errors[accepted].sum()), int(accepted.sum())
+            exact = binomtest(wrong, n).proportion_ci(0.95, "exact")
+            assert each.low[i] == pytest.approx(exact.low, abs=1e-9)
+            assert each.high[i] == pytest.approx(exact.high, abs=1e-9)
+            for delta in DELTAS:
+                level = 1 - 2 * delta / POSITIONS  # the upper end of a two-sided interval
+                bound = binomtest(wrong, n).proportion_ci(level, "exact").high
+                assert each.bounds[delta][i] == pytest.approx(bound, abs=1e-9)
+
+
+def test_the_guarantee_holds_for_whichever_position_is_chosen():
+    """300 draws; the reader takes the position whose bound is lowest; delta is 0.1."""
+    rng = np.random.default_rng(0)
+    broken = 0
+    for _ in range(300):
+        kappa = rng.random((2, 400))
+        wrong = rng.random(400) > kappa[-1]
+        table = ScoreTable({"softmax": kappa}, np.zeros((2, 400), int), wrong.astype(int))
+        each = _positions(table)
+        best = int(np.argmin(each.bounds[0.1]))
+        risk = (1 - each.theta[best]) / 2  # of κ uniform above theta, wrong with 1 − κ
+        broken += risk > each.bounds[0.1][best]
+    assert broken <= 30
+
+
+def _positions(table):
+    from snapsure.report.findings import _positions as positions
+
+    return positions(table.kappa("softmax")[-1], table.errors)
+
+
+def test_curves_are_points_of_the_rc_curve(table, found):
+    whole = rc_curve(table.kappa("softmax")[-1], table.errors)
+    curve = found.curves["final"]
+    at = np.searchsorted(whole.coverage, curve.coverage - 1e-12)
+    assert np.allclose(whole.coverage[at], curve.coverage)
+    assert np.allclose(whole.risk[at], curve.risk)
+    assert (curve.low <= curve.risk).all()
+    assert (curve.risk <= curve.high).all()
+
+
+def test_along_training(table, found):
+    expected = trajectories(table.kappa("softmax"), table.errors, 0.5)
+    assert found.surer == 0.5
+    assert np.array_equal(found.groups.green_eaurc, expected.green_eaurc)
+    assert np.array_equal(found.groups.red_eaurc, expected.red_eaurc)
+    assert found.averaged.tolist() == table.epochs[AES().snapshots(table.epochs)].tolist()
+    pes = PES().fit(table.kappa("softmax"), table.errors)
+    assert found.layers == [(int(table.epochs[j]), theta) for j, theta in pes.layers_]
+    assert np.array_equal(found.accuracies, (table.labels == table.y).mean(axis=1))
+
+
+def test_the_surer_group_grows_until_it_has_errors():
+    rng = np.random.default_rng(0)
+    kappa = np.sort(rng.random((3, 1000)), axis=1)
+    wrong = np.zeros(1000, int)
+    wrong[:300:10] = 1  # none among the surest 70 %
+    found = find(ScoreTable({"softmax": kappa}, np.zeros((3, 1000), int), wrong))
+    assert found.surer == 0.8
+    red = trajectories(kappa, wrong, 0.2)
+    assert np.allclose(found.groups.red_kappa, red.red_kappa)
+
+
+def test_reliability_on_the_other_half(table, found):
+    fit, rest = table.split(0.5, 0)
+    p = Platt().fit(fit.kappa("softmax")[-1], fit.errors).predict_proba(rest.kappa("softmax")[-1])
+    raw, platt, _ = found.reliability
+    assert [platt.nll, platt.brier, platt.ece] == [
+        metric(p, rest.errors) for metric in (nll, brier, ece)
+    ]
+    assert platt.count.sum() == raw.count.sum() == rest.errors.size
+    inside = (p >= 0.7) & (p < 0.8)
+    assert inside.any()
+    at = int(np.flatnonzero(np.isclose(platt.said, p[inside].mean()))[0])
+    assert platt.right[at] == (~rest.errors[inside]).mean()
+    assert platt.count[at] == inside.sum()
+
+
+def test_points_and_classes(table, found):
+    aes = AES().confidence(table.kappa("softmax"), table.epochs)
+    wrong = np.flatnonzero(table.errors)
+    assert found.mistakes.tolist() == wrong[np.argsort(-aes[wrong], kind="stable")][:12].tolist()
+    ranks = [np.argsort(np.argsort(score)) for score in (found.final, aes)]
+    rise = ranks[1] - ranks[0]
+    right = np.flatnonzero(~table.errors)
+    assert found.moved["Right, surer by AES"][0] == right[np.argmax(rise[right])]
+    assert found.moved["Right, less sure by AES"][0] == right[np.argmin(rise[right])]
+    (only,) = found.classes  # the simulated points are all predicted as class 0
+    accepted = SelectiveClassifier.at_coverage(aes, 0.8).accepts(aes)
+    assert (only.accepted, only.wrong) == (accepted.sum(), table.errors[accepted].sum())
+
+
+def test_refusals():
+    kappa = np.full((2, 20), 0.5)
+    right = ScoreTable({"softmax": kappa}, np.zeros((2, 20), int), np.zeros(20, int))
+    with pytest.raises(InvalidInput) as refusal:
+        find(right)
+    assert str(refusal.value) == (
+        "`table` must have at least ten points, right and wrong ones, got 0 wrong of 20: score "
+        "more points"
+    )
+    with pytest.raises(InvalidInput, match="`name` must be one of softmax, mc_dropout"):
+        find(simulated(), "nn_distance")
+
+
+def test_plain_numbers():
+    assert plain({0.1: np.array([1 / 3]), "n": np.int64(3)}) == {"0.1": [0.333333], "n": 3}
