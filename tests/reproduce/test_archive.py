@@ -17,22 +17,31 @@ def packed(kappa, tmp_path):
 
 
 def test_precise_near_both_ends(tmp_path):
-    """Twelve bits of the distance to the nearer end: 1 − 10⁻¹² is not 1, as in float32 it would."""
+    """Odds to 1/1024: 1 − 10⁻¹² is not 1, as in float32 it would be."""
     rng = np.random.default_rng(0)
-    tiny = 10.0 ** rng.uniform(-12, -0.4, 5000)
-    for kappa, distance in ((tiny, tiny), (1 - tiny, 1 - (1 - tiny))):
-        result = packed(kappa, tmp_path)[0]
-        assert np.all(np.abs(result - kappa) <= distance * 2.0**-12 + 1e-16)
-        assert np.unique(result).size > 4000
+    kappa = np.concatenate(
+        [10.0 ** rng.uniform(-14, 0, 4000), 1 - 10.0 ** rng.uniform(-12, 0, 4000)]
+    )
+    result = packed(kappa, tmp_path)[0]
+    odds, theirs = (k / (1 - k) for k in (result, kappa))
+    assert np.all(np.abs(odds / theirs - 1) <= 1 / 1024 + 1e-3 * (kappa > 1 - 1e-11) + 1e-5)
+    assert np.unique(result).size > 5000
 
 
 def test_ends_stay_ends(tmp_path):
-    kappa = np.array([0.0, 1.0, 0.5, np.nextafter(1, 0), 1e-40, np.nextafter(0.5, 0)])
+    kappa = np.array([0.0, 1.0, 0.5, np.nextafter(1, 0), 1e-300])
     result = packed(kappa, tmp_path)[0]
     assert result[:3].tolist() == [0.0, 1.0, 0.5]
-    assert result[3] == np.nextafter(1, 0)
-    assert 0 < result[4] < 1.01e-40
-    assert abs(result[5] - 0.5) < 2e-4
+    assert 1 - 1e-15 < result[3] < 1
+    assert 0 < result[4] < 1e-27
+
+
+def test_snapshots_that_jump_from_end_to_end(tmp_path):
+    """Differences overflow two bytes there, and come back."""
+    kappa = np.array([[0.0, 1.0, 0.3], [1.0, 0.0, 1.0], [0.0, 1.0, 1e-9], [1.0, 1e-27, 0.0]])
+    result = packed(kappa, tmp_path)
+    assert np.allclose(result, kappa, rtol=1e-3, atol=1e-30)
+    assert np.array_equal(result == 1, kappa == 1)
 
 
 def test_order_never_turns_around(tmp_path):
@@ -75,9 +84,14 @@ def test_refusals(tmp_path):
         f"--from must be a folder with experiment.json, got none in {tmp_path}: check the path, or "
         "let the experiment finish"
     )
-    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no zip")
-    with pytest.raises(CorruptFile) as corrupt:
-        unpack(tmp_path / "broken.npz")
-    assert str(corrupt.value).startswith(
-        f"{tmp_path}/broken.npz must be a packed score table, got one that cannot be read ("
-    )
+    path = tmp_path / "broken.npz"
+    whole = {"epochs": np.arange(2), "y_hat": np.zeros(3), "kappa.softmax": np.zeros((2, 6), "u1")}
+    for damage in ("no zip", "epochs", "kappa.softmax"):
+        np.savez(path, **{key: part[:1] if key == damage else part for key, part in whole.items()})
+        if damage == "no zip":
+            path.write_bytes(path.read_bytes()[:50])
+        with pytest.raises(CorruptFile) as corrupt:
+            unpack(path)
+        assert str(corrupt.value).startswith(
+            f"{path} must be a packed score table, got one that cannot be read ("
+        )

@@ -1,6 +1,5 @@
 """The paper's tables against the same steps written out, on simulated networks."""
 
-
 import numpy as np
 import pytest
 

@@ -3,9 +3,10 @@
 A folder with `experiment.json` (recipe, and what became of each training) and score tables packed
 as `seed-0.npz` … and `ensemble.npz`. Reading it takes NumPy alone.
 
-κ is packed as its distance to the nearer of 0 and 1 (negative: below 1), so that float32 does not
-collapse confident points onto 1.0; of its mantissa twelve bits are kept, and bytes are laid out
-plane by plane, which is what makes the files small. The tables are computed from what was packed.
+κ is packed as log κ/(1 − κ) in steps of 1/512, so that odds keep 0.2 % of their size near both ends
+(float32 would collapse confident points onto 1.0), each snapshot as its difference from the one
+before, and bytes plane by plane. That takes a third of float32's room; E-AURC of the committed
+tables moves by one part in 10⁵. Tables and figures are computed from what was packed.
 """
 
 import json
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snapsure import _files
+from snapsure._logistic import sigmoid
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table import ScoreTable
 
@@ -26,7 +28,8 @@ Floats = NDArray[np.float64]
 
 _ABOUT = "experiment.json"
 _ENSEMBLE = "ensemble.npz"
-_BITS_DROPPED = np.uint32(11)  # of the 23 that float32 keeps
+_STEPS = 512
+_ZERO, _ONE = -(2**15), 2**15 - 1  # κ = 0 and κ = 1, whose logit has no number
 
 
 @dataclass(frozen=True)
@@ -77,37 +80,37 @@ def unpack(path: Path) -> ScoreTable:
     """Read what `pack` wrote; each snapshot's labels are the final ones."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = dict(file)
-    except (OSError, ValueError, BadZipFile) as error:
+            epochs, y_hat = file["epochs"], file["y_hat"]
+            shape = (epochs.size, y_hat.size)
+            kappas = {
+                name.removeprefix("kappa."): _unpacked(file[name], shape)
+                for name in file
+                if name.startswith("kappa.")
+            }
+            y = file["y"] if "y" in file.files else None
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise CorruptFile(
             f"{path} must be a packed score table, got one that cannot be read ({error}): "
             "take it from the archive again, or pack it again"
         ) from None
-    epochs, y_hat = arrays["epochs"], arrays["y_hat"]
-    shape = (epochs.size, y_hat.size)
-    kappas = {
-        name.removeprefix("kappa."): _unpacked(planes, shape)
-        for name, planes in arrays.items()
-        if name.startswith("kappa.")
-    }
-    labels = np.broadcast_to(y_hat, shape)
-    return ScoreTable(kappas, labels, arrays.get("y"), epochs=epochs)
+    return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs)
 
 
 def _packed(kappa: Floats) -> NDArray[np.uint8]:
-    distance = np.where(kappa < 0.5, kappa, kappa - 1).astype(np.float32)
-    distance[kappa == 1] = -np.finfo(np.float32).smallest_subnormal  # a sign, where 0 has none
-    bits = distance.view(np.uint32)
-    half = np.uint32(1) << (_BITS_DROPPED - np.uint32(1))
-    rounded = (bits + half) >> _BITS_DROPPED << _BITS_DROPPED
-    small = (bits & np.uint32(0x7F800000)) == 0  # subnormal: nothing to round
-    planes = np.where(small, bits, rounded).view(np.uint8).reshape(-1, 4).T
-    return np.ascontiguousarray(planes)
+    with np.errstate(divide="ignore"):
+        logit = np.log(kappa) - np.log1p(-kappa)
+    steps = np.clip(np.rint(logit * _STEPS), _ZERO + 1, _ONE - 1).astype(np.int16)
+    steps[kappa == 0], steps[kappa == 1] = _ZERO, _ONE
+    changes = np.diff(steps, axis=0, prepend=np.zeros((1, steps.shape[1]), np.int16))
+    return np.ascontiguousarray(changes.view(np.uint8).reshape(-1, 2).T)
 
 
 def _unpacked(planes: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
-    distance = np.ascontiguousarray(planes.T).view(np.float32).reshape(shape).astype(np.float64)
-    return np.where(distance < 0, 1 + distance, distance)
+    changes = np.ascontiguousarray(planes.T).view(np.int16).reshape(shape)
+    steps = np.cumsum(changes, axis=0, dtype=np.int16)  # what overflowed in diff comes back
+    kappa = sigmoid(steps / _STEPS)
+    kappa[steps == _ZERO], kappa[steps == _ONE] = 0, 1
+    return kappa
 
 
 def _seed(i: int) -> str:

@@ -94,7 +94,7 @@ CPU = Recipe(
 )
 
 # The contrast: twice the images, the paper's augmentation and its dropout in the head, and the
-# same network never fits its training set.
+# same network never fits its training set. Softmax response alone, from the recorded logits.
 CPU_UNDERFITTED = Recipe(
     network="vgg16",
     epochs=60,
@@ -107,6 +107,8 @@ CPU_UNDERFITTED = Recipe(
     images=20_000,
     learning_rate=0.05,
     networks=1,
+    neighbours=None,
+    passes=None,
 )
 
 _PAPER = {"cifar10": VGG, "cifar100": VGG, "svhn": VGG_DIGITS, "imagenet-1k": RESNET}
