@@ -126,6 +126,38 @@ def test_interrupted_it_says_how_to_go_on_and_does(workplace):
     assert ScoreTable.open(workplace / "stopped").names == ["mc_dropout"]
 
 
+def test_report_of_two_folders_of_one_name(workplace):
+    """Both have their chapter and the hashes of their snapshots; the command can be run again."""
+    for place in ("a", "b"):
+        assert score(workplace, out=f"{place}/scores").returncode == 0
+    (workplace / "class names.txt").write_text("\n".join(["zero", "<one>"]))
+    arguments = (
+        "report",
+        "a/scores",
+        "b/scores",
+        "--classes",
+        "class names.txt",
+        "--out",
+        "p.html",
+    )
+    result = run(*arguments, cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "written: p.html\n"
+    page = (workplace / "p.html").read_text()
+    first = SnapshotStore(workplace / "run").sha256(1)[:12]
+    assert page.count(first) == 2
+    assert "a/scores: SHA-256 of the snapshots" in page
+    assert "b/scores: SHA-256 of the snapshots" in page
+    assert "--classes &#39;class names.txt&#39;" in page
+    assert "&lt;one&gt;" in page
+    assert refused(run("report", "a/scores", "a/scores", cwd=workplace)) == (
+        "TABLES must be different folders, got a/scores a/scores: name each once"
+    )
+    assert refused(run("report", "a/scores", "--classes", "none.txt", cwd=workplace)).startswith(
+        "--classes must be a text file with a name per line, got none.txt ("
+    )
+
+
 def test_refusals_are_one_sentence(workplace, tmp_path):
     assert refused(run("evaluate", "nowhere", cwd=tmp_path)) == (
         "nowhere must hold a finished score table, got no table.json: "

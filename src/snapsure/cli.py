@@ -6,6 +6,7 @@ with it.
 
 import importlib
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -153,11 +154,14 @@ def report(
     with _told("run the same command again"):
         from snapsure.report.page import Report, origin_of
 
+        if len(set(tables)) < len(tables):
+            given = " ".join(map(str, tables))
+            raise InvalidInput(f"TABLES must be different folders, got {given}: name each once")
         opened = {str(path): ScoreTable.open(path) for path in tables}
-        origin = {"command": " ".join(["snapsure", *sys.argv[1:]])}
+        origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
         for path in tables:
-            origin |= origin_of(path)
-        names = None if classes is None else classes.read_text(encoding="utf-8").splitlines()
+            origin |= origin_of(path, str(path))
+        names = None if classes is None else _lines(classes)
         pixels = None if images is None else _images(images)
         with Console(stderr=True).status("resampling …"):
             page = Report(
@@ -312,6 +316,15 @@ def _named(spec: str, option: str) -> Any:
         raise InvalidInput(
             f"{option} must name a function to call, got {spec!r}, which raised "
             f"{type(error).__name__} ({error}): try it in Python first"
+        ) from None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"--classes must be a text file with a name per line, got {path} ({error}): check it"
         ) from None
 
 

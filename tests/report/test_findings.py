@@ -18,7 +18,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.report.build import evaluate
-from snapsure.report.findings import DELTAS, METHODS, POSITIONS, find, plain
+from snapsure.report.findings import DELTAS, METHODS, POSITIONS, _positions, find, plain
 from tests.report.test_build import simulated
 
 
@@ -57,30 +57,25 @@ def test_positions_are_the_librarys_thresholds(table, found):
             assert each.low[i] == pytest.approx(exact.low, abs=1e-9)
             assert each.high[i] == pytest.approx(exact.high, abs=1e-9)
             for delta in DELTAS:
-                level = 1 - 2 * delta / POSITIONS  # the upper end of a two-sided interval
+                level = 1 - 2 * delta / (2 * POSITIONS)  # two scores; upper end of two sides
                 bound = binomtest(wrong, n).proportion_ci(level, "exact").high
                 assert each.bounds[delta][i] == pytest.approx(bound, abs=1e-9)
 
 
 def test_the_guarantee_holds_for_whichever_position_is_chosen():
-    """300 draws; the reader takes the position whose bound is lowest; delta is 0.1."""
+    """300 draws; the reader takes the lowest bound of both scores; delta is 0.1."""
     rng = np.random.default_rng(0)
     broken = 0
     for _ in range(300):
-        kappa = rng.random((2, 400))
-        wrong = rng.random(400) > kappa[-1]
-        table = ScoreTable({"softmax": kappa}, np.zeros((2, 400), int), wrong.astype(int))
-        each = _positions(table)
-        best = int(np.argmin(each.bounds[0.1]))
-        risk = (1 - each.theta[best]) / 2  # of κ uniform above theta, wrong with 1 − κ
-        broken += risk > each.bounds[0.1][best]
+        kappa = rng.random(400)
+        wrong = rng.random(400) > kappa
+        both = [_positions(score, wrong, 2 * POSITIONS) for score in (kappa, kappa**2)]
+        bound, theta = min(
+            (each.bounds[0.1].min(), each.theta[each.bounds[0.1].argmin()] ** power)
+            for each, power in zip(both, (1, 0.5), strict=True)
+        )
+        broken += (1 - theta) / 2 > bound  # the risk of κ uniform above theta, wrong with 1 − κ
     assert broken <= 30
-
-
-def _positions(table):
-    from snapsure.report.findings import _positions as positions
-
-    return positions(table.kappa("softmax")[-1], table.errors)
 
 
 def test_curves_are_points_of_the_rc_curve(table, found):
@@ -100,7 +95,11 @@ def test_along_training(table, found):
     assert np.array_equal(found.groups.red_eaurc, expected.red_eaurc)
     assert found.averaged.tolist() == table.epochs[AES().snapshots(table.epochs)].tolist()
     pes = PES().fit(table.kappa("softmax"), table.errors)
-    assert found.layers == [(int(table.epochs[j]), theta) for j, theta in pes.layers_]
+    layers = [(int(table.epochs[j]), theta) for j, theta in pes.layers_]
+    assert [(layer.epoch, layer.theta) for layer in found.layers] == layers
+    assert sum(layer.points for layer in found.layers) <= found.points
+    first = table.kappa("softmax")[pes.layers_[0][0]] <= pes.layers_[0][1]
+    assert found.layers[0].points == first.sum()
     assert np.array_equal(found.accuracies, (table.labels == table.y).mean(axis=1))
 
 
@@ -142,6 +141,22 @@ def test_points_and_classes(table, found):
     (only,) = found.classes  # the simulated points are all predicted as class 0
     accepted = SelectiveClassifier.at_coverage(aes, 0.8).accepts(aes)
     assert (only.accepted, only.wrong) == (accepted.sum(), table.errors[accepted].sum())
+
+
+def test_what_aes_has_not_moved_is_not_listed():
+    table = simulated(snapshots=1)
+    assert all(rows.size == 0 for rows in find(table).moved.values())
+    few = simulated(n=60, snapshots=30)
+    moved = find(few).moved
+    for outcome in ("Right", "Wrong"):
+        up, down = moved[f"{outcome}, surer by AES"], moved[f"{outcome}, less sure by AES"]
+        assert not set(up.tolist()) & set(down.tolist())
+
+
+def test_more_chapters_to_choose_from_make_the_guarantee_weaker(table, found):
+    three = find(table, chapters=3).positions["AES"].bounds[0.05]
+    assert (three >= found.positions["AES"].bounds[0.05]).all()
+    assert (three > found.positions["AES"].bounds[0.05]).any()
 
 
 def test_refusals():

@@ -54,4 +54,6 @@ def test_what_it_shows(short):
     for name in ("rc-curves.png", "green-red.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     assert f"the page to look at: {folder / 'report.html'}" in text.replace("\n", "")
-    assert "Which digits can be trusted?" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "Which digits can be trusted?" in page
+    assert page.count("SHA-256 of the snapshots") == len(tables)

@@ -12,6 +12,8 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name; nothing i
 _COLOURS = {"AES": "#0c7bb3", "final": "#d1495b", "κ*": "#8a8a8a"}
 _GREEN, _RED = "#2e933c", "#d1495b"
 _HEIGHT = 260
+# A chart has its description and a table; its marks would be read out as their first point.
+_QUIET = {"aria": False, "clip": True}
 _LEGEND = {"title": None, "orient": "top", "symbolType": "stroke", "symbolOpacity": 1}
 
 
@@ -40,12 +42,12 @@ def rc_chart(curves: Mapping[str, Curve], coverage: float) -> Spec:
         "layer": [
             {
                 "transform": [{"filter": "datum.score === 'κ*'"}],
-                "mark": {"type": "area", "opacity": 0.25, "color": _COLOURS["κ*"], "clip": True},
+                "mark": {"type": "area", "opacity": 0.25, "color": _COLOURS["κ*"], **_QUIET},
                 "encoding": {"x": x, "y": {"field": "risk", "type": "quantitative", **top}},
             },
             {
                 "transform": [{"filter": "datum.score !== 'κ*'"}],
-                "mark": {"type": "area", "opacity": 0.18, "clip": True},
+                "mark": {"type": "area", "opacity": 0.18, **_QUIET},
                 "encoding": {
                     "x": x,
                     "y": {"field": "low", "type": "quantitative", "title": "risk", **top},
@@ -54,7 +56,7 @@ def rc_chart(curves: Mapping[str, Curve], coverage: float) -> Spec:
                 },
             },
             {
-                "mark": {"type": "line", "strokeWidth": 2, "clip": True},
+                "mark": {"type": "line", "strokeWidth": 2, **_QUIET},
                 "encoding": {
                     "x": x,
                     "y": {"field": "risk", "type": "quantitative", "title": "risk", **top},
@@ -64,7 +66,7 @@ def rc_chart(curves: Mapping[str, Curve], coverage: float) -> Spec:
             },
             {
                 "data": {"values": [{}]},
-                "mark": {"type": "rule", "strokeWidth": 2, "strokeDash": [4, 3]},
+                "mark": {"type": "rule", "strokeWidth": 2, "strokeDash": [4, 3], "aria": False},
                 "encoding": {"x": {"datum": {"expr": "coverage"}, "type": "quantitative"}},
             },
         ],
@@ -78,12 +80,12 @@ def training_charts(found: Findings) -> list[tuple[str, Spec]]:
     colours = {green: _GREEN, red: _RED}
     averaged = {
         "data": {"values": [{"epoch": epoch} for epoch in plain(found.averaged)]},
-        "mark": {"type": "tick", "thickness": 1, "opacity": 0.6, "color": _COLOURS["AES"]},
+        "mark": {"type": "tick", "thickness": 2, "color": _COLOURS["AES"], "aria": False},
         "encoding": {"x": {"field": "epoch", "type": "quantitative"}, "y": {"value": _HEIGHT - 4}},
     }
     best = {
         "data": {"values": [{"epoch": int(found.epochs[groups.best])}]},
-        "mark": {"type": "rule", "strokeDash": [2, 3]},
+        "mark": {"type": "rule", "strokeDash": [2, 3], "aria": False},
         "encoding": {"x": {"field": "epoch", "type": "quantitative"}},
     }
     means = _lines("mean κ", epochs, {green: groups.green_kappa, red: groups.red_kappa}, colours)
@@ -91,19 +93,19 @@ def training_charts(found: Findings) -> list[tuple[str, Spec]]:
     least = _lines("E-AURC ×10³", epochs, {red: groups.red_eaurc * 1e3}, colours)
     accuracy = _lines("accuracy", epochs, {"accuracy": found.accuracies}, {"accuracy": "#8a6fb0"})
     surest["layer"] += [averaged, best]
-    for spec, words in (
-        (accuracy, "Accuracy on these points after each epoch"),
-        (means, f"Mean κ of the {green} and the {red} of points after each epoch"),
-        (surest, f"E-AURC of the {green} of points; a rule where it was best, ticks where AES is"),
-        (least, f"E-AURC of the {red} of points after each epoch"),
-    ):
-        spec.update(_chart(words))
-    return [
-        ("Accuracy", accuracy),
-        ("Mean κ", means),
-        (f"E-AURC, {green}", surest),
-        (f"E-AURC, {red}", least),
+    described = [
+        ("Accuracy after each epoch.", accuracy),
+        (f"Mean κ of the {green} and of the {red} of the points.", means),
+        (
+            f"E-AURC of the {green} of the points, lower is better. Dotted: where it was best. "
+            "Ticks: the snapshots that AES averages.",
+            surest,
+        ),
+        (f"E-AURC of the {red} of the points.", least),
     ]
+    for words, spec in described:
+        spec.update(_chart(words))
+    return described
 
 
 def reliability_chart(found: Findings) -> Spec:
@@ -133,7 +135,7 @@ def reliability_chart(found: Findings) -> Spec:
                 "encoding": {"x": {"field": "said", **axis}, "y": {"field": "right", **axis}},
             },
             {
-                "mark": {"type": "line", "point": True, "strokeWidth": 2},
+                "mark": {"type": "line", "point": {"aria": False}, "strokeWidth": 2, **_QUIET},
                 "encoding": {
                     "x": {"field": "said", "title": "stated probability of being right", **axis},
                     "y": {"field": "right", "title": "share that was right", **axis},
@@ -164,11 +166,12 @@ def _lines(
         for epoch, value in zip(epochs, plain(values), strict=True)
     ]
     shown = {name: colours[name] for name in lines}
+    few = {"aria": False} if len(epochs) < 3 else False  # a line of one point would not be seen
     return {
         "data": {"values": rows},
         "layer": [
             {
-                "mark": {"type": "line", "strokeWidth": 2},
+                "mark": {"type": "line", "strokeWidth": 2, "aria": False, "point": few},
                 "encoding": {
                     "x": {"field": "epoch", "type": "quantitative", "title": "epoch"},
                     "y": {"field": "value", "type": "quantitative", "title": title},

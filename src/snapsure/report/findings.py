@@ -1,8 +1,8 @@
 """What the report says about one κ of a score table, as numbers. Draws nothing.
 
 Intervals of a risk are exact binomial ones (Clopper-Pearson, 95 %, pointwise). The guaranteed risk
-is the one-sided bound at delta over the number of positions of the slider, so that it holds for
-whichever position is chosen after looking at all of them.
+is the one-sided bound at delta over the number of choices a reader has (positions of the slider,
+scores, chapters), so that it holds for whichever is chosen after looking at all of them.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 POSITIONS = 200  # of the slider, in even steps of coverage
 DELTAS = (0.1, 0.05, 0.01, 0.001)
-CURVE_POINTS = 400  # what a screen can show
+CURVE_POINTS = 200  # what a screen can show
 BINS = 10
 SHOWN = 12  # points and classes listed
 SHARES = (0.5, 0.8, 0.9)  # of the surer group along training: the first with enough errors …
@@ -86,6 +86,15 @@ class ClassRisk:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """One layer of PES fitted on all points: its snapshot, its threshold, and whom it ranks."""
+
+    epoch: int
+    theta: float
+    points: int
+
+
+@dataclass(frozen=True)
 class Findings:
     """All of it."""
 
@@ -102,7 +111,7 @@ class Findings:
     groups: Trajectories
     surer: float  # share of the points in the surer group; the others are the less sure
     averaged: Ints  # epochs that AES averages
-    layers: list[tuple[int, float]]  # PES: epoch and threshold, least sure first
+    layers: list[Layer]  # of PES, least sure first
     reliability: list[Reliability]
     mistakes: Ints  # rows, surest first
     moved: dict[str, Ints]  # rows that AES moved most, by what became of them
@@ -111,8 +120,11 @@ class Findings:
     aes: Floats
 
 
-def find(table: ScoreTable, kappa: str | None = None, seed: int = 0) -> Findings:
-    """Compute a report's numbers for one κ, the table's first if none is named."""
+def find(table: ScoreTable, kappa: str | None = None, seed: int = 0, chapters: int = 1) -> Findings:
+    """Compute a report's numbers for one κ, the table's first if none is named.
+
+    `chapters` is how many tables the reader chooses among.
+    """
     name = table.names[0] if kappa is None else kappa
     values, wrong = table.kappa(name), table.errors
     n = wrong.size
@@ -127,7 +139,7 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0) -> Findings
     )
     final, aes = values[-1], AES().confidence(values, table.epochs)
     scores = {"AES": aes, "final": final}
-    pes = PES().fit(values, wrong)
+    choices = POSITIONS * len(scores) * chapters
     groups, surer = _groups(values, wrong)
     return Findings(
         kappa=name,
@@ -137,14 +149,14 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0) -> Findings
         splits=splits,
         resamples=resamples,
         results={result.method: result for result in results},
-        positions={each: _positions(score, wrong) for each, score in scores.items()},
+        positions={each: _positions(score, wrong, choices) for each, score in scores.items()},
         curves={each: _curve(score, wrong) for each, score in scores.items()}
         | {"κ*": _thinned_best(wrong)},
         accuracies=(table.labels == table.y).mean(axis=1),
         groups=groups,
         surer=surer,
         averaged=table.epochs[AES().snapshots(table.epochs)],
-        layers=[(int(table.epochs[j]), theta) for j, theta in pes.layers_ or []],
+        layers=_layers(values, wrong, table.epochs),
         reliability=_reliabilities(table, name, seed),
         mistakes=_surest(np.flatnonzero(wrong), aes),
         moved=_moved(final, aes, wrong),
@@ -163,6 +175,17 @@ def _groups(values: Floats, wrong: NDArray[np.bool_]) -> tuple[Trajectories, flo
     return green._replace(red_kappa=red.red_kappa, red_eaurc=red.red_eaurc), surer
 
 
+def _layers(values: Floats, wrong: NDArray[np.bool_], epochs: Ints) -> list[Layer]:
+    pes = PES().fit(values, wrong)
+    left = np.ones(wrong.size, dtype=np.bool_)
+    layers = []
+    for j, theta in pes.layers_ or []:
+        ranked = left & (values[j] <= theta)
+        left &= ~ranked
+        layers.append(Layer(int(epochs[j]), theta, int(ranked.sum())))
+    return layers
+
+
 def _accepted(score: Floats, wrong: NDArray[np.bool_], counts: Ints) -> tuple[Floats, Ints, Floats]:
     """Thresholds that accept at least so many, how many they accept, and errors among those."""
     theta, end, loss = tie_groups(score, wrong)
@@ -179,14 +202,13 @@ def _interval(errors: Floats, n: Ints, level: float = 0.95) -> tuple[Floats, Flo
     return low, high
 
 
-def _positions(score: Floats, wrong: NDArray[np.bool_]) -> Positions:
+def _positions(score: Floats, wrong: NDArray[np.bool_], choices: int) -> Positions:
     counts = np.ceil(np.arange(1, POSITIONS + 1) / POSITIONS * score.size - 1e-9).astype(np.int64)
     theta, n, errors = _accepted(score, wrong, counts)
     low, high = _interval(errors, n)
     pairs = list(zip(errors.astype(int).tolist(), n.tolist(), strict=True))
     bounds = {
-        delta: np.array([upper_bound(e, m, delta / POSITIONS) for e, m in pairs])
-        for delta in DELTAS
+        delta: np.array([upper_bound(e, m, delta / choices) for e, m in pairs]) for delta in DELTAS
     }
     return Positions(n / score.size, theta, errors / n, low, high, score.size - n, bounds)
 
@@ -242,8 +264,8 @@ def _moved(final: Floats, aes: Floats, wrong: NDArray[np.bool_]) -> dict[str, In
     found = {}
     for outcome, those in (("Right", np.flatnonzero(~wrong)), ("Wrong", np.flatnonzero(wrong))):
         order = those[np.argsort(-rise[those], kind="stable")]
-        found[f"{outcome}, surer by AES"] = order[: SHOWN // 2]
-        found[f"{outcome}, less sure by AES"] = order[::-1][: SHOWN // 2]
+        found[f"{outcome}, surer by AES"] = order[rise[order] > 0][: SHOWN // 2]
+        found[f"{outcome}, less sure by AES"] = order[rise[order] < 0][::-1][: SHOWN // 2]
     return found
 
 

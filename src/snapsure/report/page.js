@@ -40,17 +40,25 @@ function update(chapter) {
   const asked = percent((i + 1) / steps);
   part("asked").textContent = asked;
   part("coverage").setAttribute("aria-valuetext", `${asked} of the points`);
+  part("which").textContent = part("score").selectedOptions[0].textContent;
   part("coverage-shown").textContent = percent(each.coverage[i]);
   part("theta").textContent = String(each.theta[i]);
   part("risk").textContent = percent(each.risk[i], 2);
   part("interval").textContent = `${percent(each.low[i], 2)} … ${percent(each.high[i], 2)}`;
   part("handed").textContent = each.handed[i].toLocaleString("en-US");
   part("bound").textContent = percent(each.bounds[part("delta").value][i], 2);
+  // One sentence when the hand rests, not six at every step.
+  clearTimeout(chapter.speech);
+  chapter.speech = setTimeout(() => {
+    const [accepted, risk, bound] = ["coverage-shown", "risk", "bound"].map((role) => part(role).textContent);
+    part("status").textContent = `${accepted} accepted, risk ${risk}, at most ${bound}`;
+  }, 600);
   const view = views.get(`${id} rc`);
   if (view) view.signal("coverage", each.coverage[i]).runAsync();
 }
 
 async function copy(chapter) {
+  let done = true;
   const button = chapter.querySelector('[data-role="copy"]');
   const text = chapter.querySelector('[data-role="theta"]').textContent;
   try {
@@ -61,9 +69,9 @@ async function copy(chapter) {
     range.selectNodeContents(chapter.querySelector('[data-role="theta"]'));
     getSelection().removeAllRanges();
     getSelection().addRange(range);
-    document.execCommand("copy");
+    done = document.execCommand("copy");
   }
-  button.textContent = "Copied";
+  button.textContent = done ? "Copied" : "Press Ctrl+C";
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 

@@ -21,7 +21,9 @@ from snapsure.report.findings import (
     CLASS_COVERAGE,
     DELTAS,
     POSITIONS,
+    Curve,
     Findings,
+    Positions,
     find,
     plain,
 )
@@ -83,7 +85,7 @@ class Report:
         self._tables, self._title, self._seed = named, title, _validate.count(seed, "seed", least=0)
         self._classes, self._origin = classes, dict(origin or {})
         self._images = None if images is None else _pictures(images, named.values())
-        self._found = {name: find(table, kappa, seed) for name, table in named.items()}
+        self._found = {name: find(table, kappa, seed, len(named)) for name, table in named.items()}
 
     def html(self) -> str:
         """The page."""
@@ -137,7 +139,7 @@ class Report:
                 "low": plain(each.low),
                 "high": plain(each.high),
                 "handed": plain(each.handed),
-                "bounds": {f"{delta:g}": plain(values) for delta, values in each.bounds.items()},
+                "bounds": {f"{delta:g}": _up(values) for delta, values in each.bounds.items()},
             }
             for score, each in found.positions.items()
         }
@@ -148,7 +150,13 @@ class Report:
             "verdicts": [_verdict(found.results[method], found.kappa) for method in _METHODS],
             "final": found.results["final"],
             "training": [title for title, _ in training],
-            "steps": list(range(_TABLE_STEP - 1, POSITIONS, _TABLE_STEP)),
+            "scores": {
+                "AES": f"AES (mean {found.kappa} of {len(found.averaged)} snapshots)",
+                "final": f"final {found.kappa}",
+            },
+            "rows": {
+                score: _rows(each, found.curves["κ*"]) for score, each in found.positions.items()
+            },
             "mistakes": [self._point(table, found, row) for row in found.mistakes],
             "moved": {
                 kind: [self._point(table, found, row) for row in rows]
@@ -188,18 +196,37 @@ class Report:
         return {**about, **{key: _words(value) for key, value in self._origin.items()}}
 
 
-def origin_of(folder: Path) -> dict[str, Any]:
-    """What a folder of scores says about how it was made."""
+def origin_of(folder: Path, name: str) -> dict[str, Any]:
+    """What a folder of scores says about how it was made; `name` is its chapter's."""
     path = folder / "plan.json"
     if not path.is_file():
         return {}
     plan = json.loads(path.read_text())
-    origin = {f"{folder.name}: {key}": plan[key] for key in _INDEX if key in plan}
+    origin = {f"{name}: {key}": plan[key] for key in _INDEX if key in plan}
     for i, hashes in enumerate(plan.get("snapshots", [])):
         which = f" of member {i}" if len(plan["snapshots"]) > 1 else ""
         short = " ".join(digest[:12] for digest in hashes)
-        origin[f"{folder.name}: SHA-256 of the snapshots{which}"] = short
+        origin[f"{name}: SHA-256 of the snapshots{which}"] = short
     return origin
+
+
+def _rows(each: Positions, best: Curve) -> list[list[str]]:
+    """The table behind the chart: every tenth position, the guarantee at 0.05, κ* beside it."""
+    rows = []
+    for i in range(_TABLE_STEP - 1, POSITIONS, _TABLE_STEP):
+        at = min(int(np.searchsorted(best.coverage, each.coverage[i])), len(best.coverage) - 1)
+        rows.append(
+            [
+                _percent(each.coverage[i]),
+                f"{each.theta[i]:.6g}",
+                _percent(each.risk[i], 2),
+                f"{_percent(each.low[i], 2)} … {_percent(each.high[i], 2)}",
+                _percent(_up(each.bounds[0.05])[i], 2),
+                str(each.handed[i]),
+                _percent(best.risk[at], 2),
+            ]
+        )
+    return rows
 
 
 def _verdict(result: Result, kappa: str) -> dict[str, Any]:
@@ -223,6 +250,13 @@ def _pictures(images: ArrayLike, tables: Iterable[ScoreTable]) -> NDArray[Any]:
                 f"`images` must have shape (n, height, width) or (n, height, width, 3) with n = "
                 f"{table.y_hat.size}, got {pixels.shape}: pass the scored points in their order"
             )
+    floats = pixels.dtype.kind == "f"
+    inside = floats and bool((pixels >= 0).all() and (pixels <= 1).all())
+    if not (pixels.dtype in (np.uint8, np.bool_) or inside):
+        raise InvalidInput(
+            f"`images` must be uint8, or floats in [0, 1], got {pixels.dtype}"
+            f"{' with other values' if floats else ''}: convert them first"
+        )
     return pixels
 
 
@@ -231,7 +265,7 @@ def _png(pixels: NDArray[Any]) -> str:
     from PIL import Image
 
     if pixels.dtype != np.uint8:
-        pixels = np.clip(np.asarray(pixels, dtype=np.float64) * 255, 0, 255).astype(np.uint8)
+        pixels = np.rint(pixels.astype(np.float64) * 255).astype(np.uint8)
     image = Image.fromarray(pixels)
     scale = _SIDE / max(image.size)
     kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
@@ -258,6 +292,12 @@ def _inline(data: Any) -> str:
 
 def _text(name: str) -> str:
     return resources.files("snapsure.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _up(bounds: NDArray[np.float64]) -> list[float]:
+    """A guarantee, rounded up to the digits that are shown."""
+    rounded: list[float] = (np.ceil(bounds * 1e4) / 1e4).round(4).tolist()
+    return rounded
 
 
 def _words(value: Any) -> str:

@@ -106,15 +106,18 @@ def run(folder: Path, tell: Callable[[str], None]) -> tuple[list[ScoreTable], Sc
     tables = []
     for seed, store in zip(SEEDS, stores, strict=True):
         tell(f"seed {seed}: scoring {EPOCHS} snapshots by softmax, NN-distance and MC-dropout")
-        tables.append(score(network(), store, digits.test, kappas, progress=False))
+        out = _emptied(folder / f"scores-{seed}")
+        tables.append(score(network(), store, digits.test, kappas, out=out, progress=False))
     tell(f"scoring the ensemble of {len(SEEDS)}")
-    ensemble = score(network(), None, digits.test, Ensemble(stores), progress=False)
-    for seed, table in zip(SEEDS, tables, strict=True):
-        shutil.rmtree(folder / f"scores-{seed}", ignore_errors=True)
-        table.save(folder / f"scores-{seed}")
-    shutil.rmtree(folder / "scores-ensemble", ignore_errors=True)
-    ensemble.save(folder / "scores-ensemble")
+    out = _emptied(folder / "scores-ensemble")
+    ensemble = score(network(), None, digits.test, Ensemble(stores), out=out, progress=False)
     return tables, ensemble
+
+
+def _emptied(folder: Path) -> Path:
+    """A place for scores, without those of an earlier demo."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def _claim(folder: Path) -> None:

@@ -41,9 +41,10 @@ def show(
     plots = _draw(tables, folder)
     console.print(f"plots: {', '.join(str(path) for path in plots)}", highlight=False)
     named = {f"seed {seed}": table for seed, table in enumerate(tables)}
-    origin = {"command": "snapsure demo"}
-    for seed in range(len(tables)):
-        origin |= origin_of(folder / f"scores-{seed}")
+    origin = {"command": f"snapsure demo --out {folder}"}
+    for seed, name in enumerate(named):
+        origin |= {f"{name}: seed of training": str(seed)}
+        origin |= origin_of(folder / f"scores-{seed}", name)
     title = "Which digits can be trusted?"
     page = Report(named, images=pixels, origin=origin, title=title).save(folder / "report.html")
     console.print(f"the page to look at: {page}", highlight=False)
