@@ -211,6 +211,7 @@ def train(
         from snapsure.reproduce import run
 
         plan = _plan(dataset, scale, data, out)
+        run.claim(plan)
         tell = _teller(Console(stderr=True))
         fabric = run.fabric(accelerator, devices, precision)
         run.train_one(plan, seed, plan.parts(tell), fabric, tell)
@@ -245,11 +246,14 @@ def reproduce(
 
             plan = _plan(dataset, scale, data, out)
             fabric = run.fabric(accelerator, devices, precision)
-            run.run(plan, fabric, _teller(Console(stderr=True))).save(plan.out / "results")
+            done = run.run(plan, fabric, _teller(Console(stderr=True)))
+            if done is None:  # another process of the same training has it
+                return
             source = out = plan.out / "results"
+            done.save(source)
         experiment = Experiment.open(source)
-        written = [] if out is None else outcome.write(experiment, names, out)
         shown = outcome.compute(experiment, names)
+        written = [] if out is None else outcome.write(experiment, names, shown, out)
         if as_json:
             typer.echo(json.dumps({name: part.content for name, part in shown.items()}, indent=1))
             return

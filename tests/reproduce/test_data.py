@@ -1,6 +1,10 @@
 """Each data set's loader, on small files in its true layout."""
 
 import io
+import os
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,9 +57,14 @@ def test_pixels_are_those_of_the_files(cifar):
         assert np.array_equal(images.pixels[row].numpy(), np.asarray(Image.open(file)))
 
 
-def test_images_in_folders(tmp_path):
-    for part in ("train", "validation"):
+def test_images_in_folders_numbered_by_those_of_train(tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        data.DATA_SETS, "imagenet-1k", replace(data.named("imagenet-1k"), classes=3)
+    )
+    for part in ("train", "val"):
         for i, wnid in enumerate(("n02", "n01", "n03")):
+            if (part, wnid) == ("val", "n01"):
+                continue
             place = tmp_path / part / wnid
             place.mkdir(parents=True)
             pixels = np.full((300, 500, 3), 40 * i, dtype=np.uint8)
@@ -63,9 +72,16 @@ def test_images_in_folders(tmp_path):
             Image.fromarray(pixels).save(place / f"{wnid}_1.JPEG")
             (place / "notes.txt").write_text("not an image")
     images = data.load("imagenet-1k", "test", tmp_path)
-    assert images.pixels.shape == (3, 256, 256, 3)
-    assert images.labels.tolist() == [0, 1, 2]  # by the sorted names: n01, n02, n03
-    assert images.pixels.float().mean(dim=(1, 2, 3)).round().tolist() == [40, 0, 80]
+    assert images.pixels.shape == (2, 256, 256, 3)
+    assert images.labels.tolist() == [1, 2]  # n02 and n03 of n01, n02, n03
+    assert images.pixels.float().mean(dim=(1, 2, 3)).round().tolist() == [0, 80]
+    (tmp_path / "val" / "n04").mkdir()
+    with pytest.raises(InvalidInput) as refusal:
+        data.load("imagenet-1k", "test", tmp_path)
+    assert str(refusal.value) == (
+        f"{tmp_path}/val must hold images in folders of the 3 classes that {tmp_path}/train has, "
+        "got 3 folders there and 3 in train: check which data set this is"
+    )
 
 
 def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
@@ -110,7 +126,8 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
         data.load("svhn", "test", tmp_path)
     assert str(refusal.value) == (
         f"--data must hold test*.parquet or test/<class>/<image>, got neither in {tmp_path}: "
-        "download the parquet files of ufldl-stanford/svhn from the Hugging Face hub into it"
+        "download the parquet files of ufldl-stanford/svhn (configuration cropped_digits) from the "
+        "Hugging Face hub into it"
     )
     with pytest.raises(InvalidInput) as refusal:
         data.load("svhn", "test", tmp_path / "nowhere")
@@ -122,6 +139,25 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
         "train.parquet must have the columns img and fine_label of cifar100, got img, label: "
         "check which data set this is"
     )
+
+
+def test_the_whole_repository_of_svhn_may_be_there(tmp_path):
+    write_parquet(tmp_path / "cropped_digits" / "train-0.parquet", 0, 5, "image", "label")
+    write_parquet(tmp_path / "full_numbers" / "train-0.parquet", 0, 5, "image", "digits")
+    assert len(data.load("svhn", "train", tmp_path)) == 5
+
+
+def test_two_processes_decode_one_after_the_other(cifar, tmp_path):
+    """Both get whole images, whichever was first."""
+    code = (
+        "import sys; from pathlib import Path; from snapsure.reproduce import data; "
+        "print(int(data.load('cifar10', 'train', Path(sys.argv[1])).pixels.sum()))"
+    )
+    env = {**os.environ, "SNAPSURE_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", code, str(cifar)]
+    both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in "ab"]
+    sums = [int(process.communicate()[0]) for process in both]
+    assert sums == [int(data.load("cifar10", "train", cifar).pixels.sum())] * 2
 
 
 def test_labels_out_of_range(tmp_path):

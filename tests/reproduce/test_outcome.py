@@ -61,7 +61,8 @@ def test_every_table_has_all_its_cells(shown):
 
 
 def test_written_files(experiment, tmp_path):  # noqa: F811
-    paths = outcome.write(experiment, ["table1", "figures"], tmp_path)
+    shown = outcome.compute(experiment, ["table1"])
+    paths = outcome.write(experiment, ["table1", "figures"], shown, tmp_path)
     assert [path.name for path in paths] == [
         "table1.md", "table1.json", "figure1.png", "figure2.png", "figure3.png",
     ]  # fmt: skip

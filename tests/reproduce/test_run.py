@@ -131,6 +131,49 @@ def test_another_experiment_in_the_folder_is_refused(done, cifar):
     )
 
 
+def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
+    folder, _, _ = done
+    options = ("--dataset", "cifar10", "--scale", "cpu-underfitted", "--data", cifar)
+    result = run("train", *options, "--out", "mine", cwd=folder)
+    assert result.returncode == 2
+    assert "got mine, which holds another experiment" in result.stderr
+    (folder / "mine" / "plan.json").rename(folder / "kept.json")
+    result = run("train", *options, "--out", "mine", cwd=folder)
+    (folder / "kept.json").rename(folder / "mine" / "plan.json")
+    assert result.returncode == 2
+    assert "mine/seed-0 must hold a training of the same recipe" in result.stderr
+
+
+def test_two_processes_one_outcome(cifar, tmp_path):
+    """All processes train; one scores, packs and prints."""
+    script = tmp_path / "snapsure_tiny.py"  # what Fabric starts again must be a file
+    script.write_text(CODE.replace("; ", "\n"))
+    options = ("--dataset", "cifar10", "--data", cifar, "--accelerator", "cpu", "--devices", 2)
+    arguments = [sys.executable, "-W", "ignore", script, "reproduce", "table1", *options]
+    result = subprocess.run(
+        [*map(str, arguments), "--out", "mine"],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("Table 1: ") == 1
+    assert len(Experiment.open(tmp_path / "mine" / "results").tables) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--accelerator", "cuda"), ("--precision", "17-mixed")]
+)
+def test_what_fabric_refuses_is_a_sentence(cifar, tmp_path, option, value):
+    result = run("train", "--dataset", "cifar10", "--data", cifar, option, value, cwd=tmp_path)
+    assert result.returncode == 2
+    assert f"{option} {value}" in result.stderr
+    assert "must be ones that Lightning Fabric has here, got its refusal (" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_results_need_no_torch():
     code = (
         "import sys; from snapsure.reproduce import outcome; "

@@ -24,7 +24,7 @@ from snapsure.reproduce.run import recorded
 from snapsure.reproduce.train import Parts, build, finished, read_history, train
 from snapsure.scores import SoftmaxResponse
 from snapsure.scoring import score
-from tests.reproduce.conftest import TINY, TRAIN
+from tests.reproduce.conftest import TINY
 
 
 def parts(cifar):
@@ -65,10 +65,13 @@ def test_a_step_of_each_recipe(which, tmp_path, fabric):
     images = Images(pixels, torch.arange(4))
     recipe = replace(RECIPES[which], epochs=1, batch=4)
     store = train(recipe, Parts(dataset, images, images), tmp_path, 0, fabric, quiet)
-    before = build(recipe, Parts(dataset, images, images)).state_dict()
-    after = store.load(1)
+    torch.manual_seed(0)
+    network = build(recipe, Parts(dataset, images, images))
+    before, after = network.state_dict(), store.load(1)
     assert before.keys() == after.keys()
     assert all(torch.isfinite(value).all() for value in after.values())
+    weights = [name for name, value in network.named_parameters() if value.ndim > 1]
+    assert all(not torch.equal(before[name], after[name]) for name in weights)
     (entry,) = read_history(tmp_path)
     assert entry["learning_rate"] == recipe.learning_rate
     logits = np.load(tmp_path / "validation" / "epoch-000001.npy")
@@ -139,9 +142,26 @@ def test_another_recipe_is_refused_where_one_is(cifar, tmp_path, fabric):
         with pytest.raises(InvalidInput) as refusal:
             train(other, parts(cifar), tmp_path, seed, fabric, quiet)
         assert str(refusal.value) == (
-            f"{tmp_path} must hold a training of the same recipe, seed and data, got another one: "
-            f"choose another folder, or compare {tmp_path}/training.json"
+            f"{tmp_path} must hold a training of the same recipe, seed, data, devices and "
+            f"precision, got another one: choose another folder, or compare "
+            f"{tmp_path}/training.json"
         )
+    with pytest.raises(InvalidInput):
+        train(recipe, parts(cifar), tmp_path, 0, Fabric(precision="bf16-mixed"), quiet)
+
+
+def test_mixed_precision_records_logits_in_full(cifar, tmp_path):
+    mixed = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
+    train(replace(TINY, epochs=1), parts(cifar), tmp_path, 0, mixed, quiet)
+    logits = np.load(tmp_path / "validation" / "epoch-000001.npy")
+    assert (logits.view(np.uint32) & 0xFFFF).any()  # a bfloat16 number would have zeros there
+
+
+def test_mean_and_deviation_of_the_pixels(cifar):
+    layer = build(TINY, parts(cifar))[0]
+    pixels = parts(cifar).train.pixels.double()
+    assert torch.allclose(layer.mean.view(3).double(), pixels.mean(dim=(0, 1, 2)))
+    assert torch.allclose(layer.std.view(3).double(), pixels.std(dim=(0, 1, 2), correction=0))
 
 
 CODE = f"""
@@ -210,4 +230,10 @@ def test_two_processes_train_one_network(script, cifar, tmp_path):
     assert SnapshotStore(tmp_path / "snapshots").epochs == [1, 2]
     assert json.loads((tmp_path / "training.json").read_text())["batch"] == TINY.batch
     assert read_history(tmp_path)[-1]["loss"] < read_history(tmp_path)[0]["loss"]
-    assert TRAIN // 2 > TINY.batch
+    alone = tmp_path / "alone"
+    finish(start(script, cifar, alone, devices=1, epochs=1))
+    one, two = (
+        SnapshotStore(tmp_path / "snapshots").load(1),
+        SnapshotStore(alone / "snapshots").load(1),
+    )
+    assert any(not torch.equal(one[name], two[name]) for name in one)  # it saw other batches

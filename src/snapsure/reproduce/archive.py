@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,15 +48,23 @@ class Experiment:
                 f"--from must be a folder with {_ABOUT}, got none in {folder}: check the path, or "
                 "let the experiment finish"
             )
-        about = json.loads(path.read_text())
-        tables = [unpack(folder / _seed(i)) for i in range(len(about["networks"]))]
+        try:
+            about = json.loads(path.read_text())
+            count = len(about["networks"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise CorruptFile(
+                f"{path} must tell of an experiment, got something else ({error}): take it from "
+                "the archive again"
+            ) from None
+        tables = [unpack(folder / _seed(i)) for i in range(count)]
         several = (folder / _ENSEMBLE).exists()
         return Experiment(about, tables, unpack(folder / _ENSEMBLE) if several else None)
 
     def save(self, folder: Path) -> None:
         """Write it; what makes the folder one comes last."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _ABOUT).unlink(missing_ok=True)
+        for old in (_ABOUT, _ENSEMBLE):
+            (folder / old).unlink(missing_ok=True)
         for i, table in enumerate(self.tables):
             pack(table, folder / _seed(i))
         if self.ensemble is not None:
@@ -88,7 +95,7 @@ def unpack(path: Path) -> ScoreTable:
                 if name.startswith("kappa.")
             }
             y = file["y"] if "y" in file.files else None
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except Exception as error:  # damaged bytes make NumPy, zipfile and zlib say many things
         raise CorruptFile(
             f"{path} must be a packed score table, got one that cannot be read ({error}): "
             "take it from the archive again, or pack it again"

@@ -25,6 +25,11 @@ from torch import Tensor
 from snapsure import _files
 from snapsure.errors import InvalidInput
 
+try:
+    import fcntl
+except ImportError:  # Windows: no such lock
+    fcntl = None  # type: ignore[assignment]
+
 Encoded = tuple[bytes, int]  # a file's bytes, and the class
 Tell = Callable[[int, int], None]  # images decoded, of how many
 
@@ -44,6 +49,11 @@ class DataSet:
     classes: int
     side: int
     test: str = "test"
+
+    @property
+    def where(self) -> str:
+        """Its place on the hub, in words."""
+        return f"{self.hub} (configuration {self.config})" if self.config else self.hub
 
 
 DATA_SETS = {
@@ -94,8 +104,10 @@ def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = N
     split = data.test if part == "test" else "train"
     source = _from_hub(data, split) if folder is None else _from_folder(data, split, Path(folder))
     cached = _cache() / f"{name}-{part}-{data.side}-{source.identity}"
-    if not (cached / "labels.npy").exists():
-        _decode(data, source, cached, tell or (lambda done, total: None))
+    cached.mkdir(parents=True, exist_ok=True)
+    with _alone(cached):
+        if not (cached / "labels.npy").exists():
+            _decode(data, source, cached, tell or (lambda done, total: None))
     pixels = np.load(cached / "pixels.npy", mmap_mode="c")  # a private map: torch may own it
     return Images(torch.from_numpy(pixels), torch.from_numpy(np.load(cached / "labels.npy")))
 
@@ -124,11 +136,10 @@ def _from_hub(data: DataSet, split: str) -> _Source:
         table = datasets.load_dataset(data.hub, data.config, split=split)
     except Exception as error:  # offline, not found, gated: each has another class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        where = f"{data.hub} (configuration {data.config})" if data.config else data.hub
         raise InvalidInput(
             f"`dataset` {data.name} must be on this machine or within reach, got an error from the "
             f"Hugging Face hub ({reason}): where there is a network, download the parquet files of "
-            f"{where}, and pass the folder you put them in as --data"
+            f"{data.where}, and pass the folder you put them in as --data"
         ) from None
     table = table.cast_column(data.image, datasets.Image(decode=False))
 
@@ -142,14 +153,16 @@ def _from_hub(data: DataSet, split: str) -> _Source:
 def _from_folder(data: DataSet, split: str, folder: Path) -> _Source:
     if not folder.is_dir():
         raise InvalidInput(f"--data must be a folder, got {folder}: check the path")
-    files = sorted(folder.rglob(f"{split}*.parquet"))
+    configured = folder / (data.config or "")
+    files = sorted((configured if configured.is_dir() else folder).rglob(f"{split}*.parquet"))
     if files:
         return _from_parquet(data, files)
-    if (folder / split).is_dir():
-        return _from_image_folder(data, folder / split)
+    for place in (folder / split, folder / split[:3]):  # ImageNet's is called validation, or val
+        if place.is_dir():
+            return _from_image_folder(data, place, folder / "train")
     raise InvalidInput(
         f"--data must hold {split}*.parquet or {split}/<class>/<image>, got neither in {folder}: "
-        f"download the parquet files of {data.hub} from the Hugging Face hub into it"
+        f"download the parquet files of {data.where} from the Hugging Face hub into it"
     )
 
 
@@ -175,30 +188,34 @@ def _from_parquet(data: DataSet, files: list[Path]) -> _Source:
     return _Source(sum(content.metadata.num_rows for content in opened), _stamp(files), read)
 
 
-def _from_image_folder(data: DataSet, folder: Path) -> _Source:
-    classes = sorted(path for path in folder.iterdir() if path.is_dir())
+def _from_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
+    """Classes are numbered by the training set's folders, in the order of their names."""
+    classes, own = (
+        {path.name for path in place.glob("*") if path.is_dir()} for place in (train, folder)
+    )
+    if len(classes) != data.classes or not own <= classes:
+        raise InvalidInput(
+            f"{folder} must hold images in folders of the {data.classes} classes that {train} has, "
+            f"got {len(own)} folders there and {len(classes)} in {train.name}: check which data "
+            "set this is"
+        )
+    number = {name: label for label, name in enumerate(sorted(classes))}
     files = [
-        (path, label)
-        for label, place in enumerate(classes)
-        for path in sorted(place.iterdir())
+        (path, number[name])
+        for name in sorted(own)
+        for path in sorted((folder / name).iterdir())
         if path.suffix.lower() in _IMAGE_FILES
     ]
-    if not files or len(classes) > data.classes:
-        raise InvalidInput(
-            f"{folder} must hold a folder of images for each of {data.classes} classes, got "
-            f"{len(files)} images in {len(classes)} folders: check which data set this is"
-        )
 
     def read() -> Iterator[Encoded]:
         for path, label in files:
             yield path.read_bytes(), label
 
-    return _Source(len(files), _stamp([path for path, _ in files]), read)
+    return _Source(len(files), _stamp([path for path, _ in files], str(number)), read)
 
 
 def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
     """Write pixels, then labels: where there are labels, both are whole. Stopped, it goes on."""
-    folder.mkdir(parents=True, exist_ok=True)
     labels = np.empty(source.count, dtype=np.int64)
     rows, at = source.read(), 0
     with _appending(folder / "pixels.npy", (source.count, data.side, data.side, 3)) as (file, done):
@@ -219,6 +236,15 @@ def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
         )
     with _files.replacing(folder / "labels.npy") as labels_file:
         np.save(labels_file, labels)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process decodes there: two writers would leave holes."""
+    with (folder / ".lock").open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
@@ -274,10 +300,13 @@ def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "snapsure"
 
 
-def _stamp(files: list[Path]) -> str:
+def _stamp(files: list[Path], more: str = "") -> str:
     """Names, sizes and times of files."""
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return _hash(repr(stats))
+    stats = [
+        (file.parent.name, file.name, file.stat().st_size, file.stat().st_mtime_ns)
+        for file in files
+    ]
+    return _hash(repr(stats) + more)
 
 
 def _hash(text: str) -> str:

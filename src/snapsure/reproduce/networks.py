@@ -54,7 +54,7 @@ def vgg16(
     width : int
         Channels of the first block; the last has eight times as many.
     dropout : three floats
-        After a block's first convolution, after its others but the last, and around the hidden
+        After the first convolution, after the others but each block's last, and around the hidden
         layer; 0 leaves the layer out.
     """
     first, other, head = dropout
@@ -67,9 +67,9 @@ def vgg16(
                 nn.BatchNorm2d(factor * width),
                 nn.ReLU(inplace=True),
             ]
-            channels = factor * width
             if i < len(block) - 1:
-                layers += _dropout(first if i == 0 else other)
+                layers += _dropout(first if channels == 3 else other)
+            channels = factor * width
         layers.append(nn.MaxPool2d(2))
     layers += [
         nn.Flatten(),

@@ -1,7 +1,7 @@
 """What `snapsure reproduce` shows: tables with the paper's numbers beside ours, and figures."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from snapsure import _files
 from snapsure.errors import InvalidInput
+from snapsure.estimators import AES
 from snapsure.reproduce import figures, tables
 from snapsure.reproduce.archive import Experiment
 
@@ -62,14 +63,16 @@ def compute(experiment: Experiment, names: Sequence[str]) -> dict[str, Shown]:
     return {name: _TABLES[name](experiment) for name in names if name in _TABLES}
 
 
-def write(experiment: Experiment, names: Sequence[str], folder: Path) -> list[Path]:
-    """Write the parts into a folder: a page and numbers for each table, pictures of figures."""
+def write(
+    experiment: Experiment, names: Sequence[str], shown: Mapping[str, Shown], folder: Path
+) -> list[Path]:
+    """Write what was computed: a page and numbers for each table, and pictures of figures."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, shown in compute(experiment, names).items():
-        content = json.dumps(shown.content, indent=1) + "\n"
+    for name, table in shown.items():
+        content = json.dumps(table.content, indent=1) + "\n"
         for path, text in (
-            (folder / f"{name}.md", shown.markdown()),
+            (folder / f"{name}.md", table.markdown()),
             (folder / f"{name}.json", content),
         ):
             _files.write_bytes(path, text.encode())
@@ -95,7 +98,10 @@ def _table1(experiment: Experiment) -> Shown:
             cells = [_with_gain(theirs[f"k{k}"], base) for k in tables.AVERAGED]
             rows.append(["", "paper", f"{base:.2f}", *cells])
     columns = ["κ", "", "final", *(f"AES k={k}" for k in tables.AVERAGED)]
+    there = AES(max(tables.AVERAGED)).snapshots(experiment.tables[0].epochs).size
     title = f"Table 1: E-AURC ×10³ of AES ({_networks(experiment)})"
+    if there < max(tables.AVERAGED):
+        title += f"; k={max(tables.AVERAGED)} averages the {there} snapshots there are"
     return Shown(title, columns, rows, content)
 
 
@@ -163,6 +169,8 @@ def _table4(experiment: Experiment) -> Shown:
             rows.append(["", "paper", *cells])
     columns = ["κ", "", "final", *(f"AES k={k}" for k in tables.AVERAGED)]
     title = f"Table 4: E-AURC ×10³ ± standard error over trainings ({_networks(experiment)})"
+    if not content:
+        title += ": one training has none"
     return Shown(title, columns, rows, content)
 
 

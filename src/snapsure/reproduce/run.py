@@ -10,11 +10,12 @@ import torch
 from lightning.fabric import Fabric
 from numpy.typing import NDArray
 
+from snapsure import _files
 from snapsure.errors import InvalidInput
 from snapsure.reproduce import data
 from snapsure.reproduce.archive import Experiment
 from snapsure.reproduce.recipes import Recipe, recipe
-from snapsure.reproduce.train import Parts, build, finished, read_history, train
+from snapsure.reproduce.train import Parts, build, check, finished, read_history, train
 from snapsure.scores import MCDropout, NNDistance, SoftmaxResponse
 from snapsure.scores._base import Kappa, softmax_of
 from snapsure.scoring import score
@@ -56,13 +57,20 @@ class Plan:
 
 def fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true") -> Fabric:
     """Lightning's Fabric, launched: with several devices the command runs once for each."""
-    ready = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
+    try:
+        ready = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
+    except (ValueError, RuntimeError) as error:
+        raise InvalidInput(
+            f"--accelerator {accelerator}, --devices {devices} and --precision {precision} must be "
+            f"ones that Lightning Fabric has here, got its refusal ({error}): choose others"
+        ) from None
     ready.launch()
     return ready
 
 
 def train_one(plan: Plan, seed: int, parts: Parts, fabric: Fabric, tell: Tell) -> None:
     """Train the network of one seed, or what is left of it."""
+    check(plan.recipe, parts, plan.folder(seed), seed, fabric)
     if finished(plan.recipe, plan.folder(seed)):
         tell(f"seed {seed}: trained already")
     else:
@@ -106,14 +114,18 @@ def recorded(folders: Sequence[Path], parts: Parts) -> ScoreTable:
     return ScoreTable({name: np.array(kappa)}, np.array(labels), y, y_hat=y_hat)
 
 
-def run(plan: Plan, fabric: Fabric, tell: Tell) -> Experiment:
-    """The whole experiment; interrupted, it goes on where it was."""
+def run(plan: Plan, fabric: Fabric, tell: Tell) -> Experiment | None:
+    """The whole experiment; interrupted, it goes on where it was.
+
+    All processes train, the first one does the rest and has the outcome.
+    """
+    claim(plan)
     how, parts = plan.recipe, plan.parts(tell)
-    _claim(plan)
-    tables = []
     for seed in range(how.networks):
         train_one(plan, seed, parts, fabric, tell)
-        tables.append(score_one(plan, seed, parts, tell))
+    if not fabric.is_global_zero:
+        return None
+    tables = [score_one(plan, seed, parts, tell) for seed in range(how.networks)]
     ensemble = None
     if how.networks > 1:
         tell(f"the ensemble of {how.networks}")
@@ -127,8 +139,9 @@ def run(plan: Plan, fabric: Fabric, tell: Tell) -> Experiment:
     return Experiment(about, tables, ensemble)
 
 
-def _claim(plan: Plan) -> None:
-    """Refuse a folder of another experiment before hours are spent in it."""
+def claim(plan: Plan) -> None:
+    """Refuse another experiment's folder, or a scale that there is not, before hours are spent."""
+    _ = plan.recipe
     path = plan.out / "plan.json"
     about = {"dataset": plan.dataset, "scale": plan.scale}
     if path.exists() and json.loads(path.read_text()) != about:
@@ -137,7 +150,7 @@ def _claim(plan: Plan) -> None:
             "another experiment: choose another folder"
         )
     plan.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(about))
+    _files.write_bytes(path, json.dumps(about).encode())
 
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from snapsure.analysis import trajectories
 from snapsure.calibration import Platt
 from snapsure.estimators import AES, LES, PES
+from snapsure.estimators._table import best_snapshot
 from snapsure.metrics import Interval, bootstrap_difference, brier, eaurc, nll
 from snapsure.reproduce.archive import Experiment
 from snapsure.table import ScoreTable
@@ -106,7 +107,7 @@ def motivation(experiment: Experiment) -> Content:
             halves = trajectories(table.kappa(name), table.errors, 0.5)
             row: Content = {"last_epoch": int(table.epochs[-1])}
             for group, areas in (("surer", halves.green_eaurc), ("less_sure", halves.red_eaurc)):
-                best = int(np.flatnonzero(areas == areas.min())[-1])
+                best = best_snapshot(areas)
                 row[group] = {
                     "best_epoch": int(table.epochs[best]),
                     "best": float(areas[best]),

@@ -35,6 +35,8 @@ History = list[dict[str, float]]
 
 _EVALUATED = 256  # rows per batch without gradients, as in scoring: the same numbers come out
 _SAMPLED = 10_000  # images that mean and deviation of the pixels are taken from
+_FITTED = 50_000  # images, at most, that the accuracy in training is taken from
+_ABOUT = "training.json"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,25 @@ def train(
     return SnapshotStore(folder / "snapshots")
 
 
+def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric) -> str:
+    """What a training in a folder depends on; refuses a folder with another training."""
+    sets = [[len(part), int(part.labels.sum())] for part in (parts.train, parts.test)]
+    about = {
+        "seed": seed,
+        "data": [parts.data.name, *sets],
+        "devices": fabric.world_size,
+        "precision": str(fabric.strategy.precision.precision),
+        **asdict(recipe),
+    }
+    path, text = folder / _ABOUT, json.dumps(about)
+    if path.exists() and json.loads(path.read_text()) != json.loads(text):
+        raise InvalidInput(
+            f"{folder} must hold a training of the same recipe, seed, data, devices and precision, "
+            f"got another one: choose another folder, or compare {path}"
+        )
+    return text
+
+
 def finished(recipe: Recipe, folder: Path) -> bool:
     """Whether a training has come to its end."""
     history = read_history(folder)
@@ -87,9 +108,15 @@ def read_history(folder: Path) -> History:
 
 def build(recipe: Recipe, parts: Parts) -> nn.Module:
     """The recipe's network, with the pixels' mean and deviation of its training set."""
-    step = -(-len(parts.train) // _SAMPLED)
-    pixels = parts.train.pixels[::step].double()
-    mean, std = pixels.mean(dim=(0, 1, 2)), pixels.std(dim=(0, 1, 2))
+    sample = parts.train.pixels[:: -(-len(parts.train) // _SAMPLED)]
+    total, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for chunk in torch.split(sample, _EVALUATED):  # ImageNet's would not fit into memory at once
+        pixels = chunk.double()
+        total += pixels.sum(dim=(0, 1, 2))
+        squares += pixels.square().sum(dim=(0, 1, 2))
+    count = sample[..., 0].numel()
+    mean = total / count
+    std = (squares / count - mean.square()).sqrt()
     return recipe.build(parts.data, mean.tolist(), std.tolist())
 
 
@@ -134,21 +161,16 @@ class _Training:
 
     def resume(self) -> int:
         """Take up what is in the folder; give the last epoch done."""
-        about = json.dumps({"seed": self.seed, "data": self._identity(), **asdict(self.recipe)})
-        path = self.folder / "training.json"
-        if path.exists() and json.loads(path.read_text()) != json.loads(about):
-            raise InvalidInput(
-                f"{self.folder} must hold a training of the same recipe, seed and data, got "
-                f"another one: choose another folder, or compare {path}"
-            )
+        about = check(self.recipe, self.parts, self.folder, self.seed, self.fabric)
         done = 0
         if (self.folder / "last.pt").exists():
             last = torch.load(self.folder / "last.pt", map_location="cpu", weights_only=True)
             self.network.load_state_dict(last["network"])
             self.optimizer.load_state_dict(last["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(last["precision"])
             self.history, done = last["history"], last["history"][-1]["epoch"]
         if self.fabric.global_rank == 0:
-            _files.write_bytes(path, about.encode())
+            _files.write_bytes(self.folder / _ABOUT, about.encode())
             self.recorder.store.rewind(done)
             self._write_history()
         self.fabric.barrier()
@@ -185,8 +207,7 @@ class _Training:
 
     def validate(self, epoch: int) -> dict[str, float]:
         """Write the test set's logits: they tell the error now, and κ once y_hat is known."""
-        with self.fabric.autocast():
-            logits = predict(self.network, self.parts.test)
+        logits = predict(self.network, self.parts.test)  # in full precision, as scoring is
         folder = self.folder / "validation"
         folder.mkdir(exist_ok=True)
         with _files.replacing(folder / f"epoch-{epoch:06d}.npy") as file:
@@ -197,13 +218,14 @@ class _Training:
     def keep(self, entry: dict[str, float]) -> None:
         """Record the epoch: the snapshot first, and last what says that it is done."""
         if entry["epoch"] == self.recipe.epochs:
-            images = Images(self.pixels, self.labels)
+            images = Images(self.pixels[:_FITTED], self.labels[:_FITTED])
             entry["training_accuracy"] = fitted(self.network, images)
         self.history.append(entry)
         self.recorder.record(self.network, int(entry["epoch"]))
         last = {
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),  # how far it scales gradients
             "history": self.history,
         }
         with _files.replacing(self.folder / "last.pt") as file:
@@ -213,9 +235,6 @@ class _Training:
     def _write_history(self) -> None:
         content = json.dumps(self.history, indent=1)
         _files.write_bytes(self.folder / "history.json", content.encode())
-
-    def _identity(self) -> list[Any]:
-        return [self.parts.data.name, len(self.labels), int(self.labels.sum())]
 
 
 def _ahead(
@@ -234,7 +253,11 @@ def _ahead(
 
 
 def _mixed(*numbers: int) -> int:
-    """One seed out of several numbers, not near any that others give."""
+    """One seed out of several numbers.
+
+    (A 0 at the end changes nothing: the order of the images and the augmentation of the first
+    process start from the same seed, for different uses.)
+    """
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
