@@ -14,6 +14,7 @@ from playwright.sync_api import sync_playwright
 from snapsure import AES, Report, ScoreTable, SelectiveClassifier
 from snapsure.errors import InvalidInput
 from snapsure.report.findings import POSITIONS, find
+from snapsure.reproduce.archive import Experiment
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -323,9 +324,14 @@ def test_refusals(table, tmp_path):
 
 
 @needs_browser
-def test_the_readmes_picture(chromium, page_file):
-    """docs/images/report.png, made anew where SNAPSURE_SCREENSHOT says so."""
-    with opened(chromium, page_file) as page:
+def test_the_readmes_picture(chromium, tmp_path):
+    """A committed CIFAR-100 network; SNAPSURE_SCREENSHOT=docs/images/report.png makes it anew."""
+    table = Experiment.open(Path("results/cifar100-cpu")).tables[0]
+    report = Report(table, title="CIFAR-100: which predictions can be trusted?")
+    path = report.save(tmp_path / "report.html")
+    with opened(chromium, path, viewport={"width": 960, "height": 1180}) as page:
+        first = page.inner_text(".verdicts .yes >> nth=0")
+        assert "AES k=30 ranks right from wrong better" in first
         picture = page.screenshot()
         assert picture.startswith(b"\x89PNG")
         if "SNAPSURE_SCREENSHOT" in os.environ:

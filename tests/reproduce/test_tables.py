@@ -1,5 +1,8 @@
 """The paper's tables against the same steps written out, on simulated networks."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -146,3 +149,28 @@ def test_published_numbers_are_the_papers():
     assert paper["table3_pes_softmax"]["cifar100"]["improvement_percent"] == 18.24
     gain = 100 * (1 - 41.64 / 50.97)
     assert gain == pytest.approx(18.3, abs=0.05)  # as printed in table 1
+
+
+@pytest.mark.parametrize("name", ["cifar100-cpu", "cifar100-cpu-underfitted"])
+def test_committed_results_follow_from_the_committed_scores(name):
+    folder = Path("results") / name
+    experiment = Experiment.open(folder)
+    for part in ("about", "table1", "table2", "table3", "table4", "saturation", "motivation"):
+        made = json.loads(json.dumps(getattr(tables, part)(experiment)))
+        path = folder / f"{'networks' if part == 'about' else part}.json"
+        _same(made, json.loads(path.read_text()), path.name)
+
+
+def _same(ours, theirs, where):
+    if isinstance(ours, dict):
+        assert list(ours) == list(theirs), where
+        for key in ours:
+            _same(ours[key], theirs[key], f"{where} {key}")
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs), where
+        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            _same(one, other, f"{where} {i}")
+    elif isinstance(ours, float):
+        assert ours == pytest.approx(theirs, rel=1e-7, abs=1e-12), where
+    else:
+        assert ours == theirs, where
