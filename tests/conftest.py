@@ -1,6 +1,11 @@
 """A small convolutional network, really trained on scikit-learn's digits, once for all tests."""
 
+import os
 from dataclasses import dataclass
+
+# One thread, here and in processes that tests start: with more, a matrix product may be cut up
+# otherwise from one process to the next, and differ in its last bit.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
