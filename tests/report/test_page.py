@@ -165,7 +165,10 @@ def test_the_rule_in_the_chart_follows(chromium, page_file):
     with opened(chromium, page_file) as page:
         before = page.evaluate(place)
         page.fill('[data-role="coverage"]', "40")
-        page.wait_for_function(f"({place})() < {before} - 100")
+        page.wait_for_function(f"({place})() < {before}")
+        moved = before - page.evaluate(place)
+        width = page.evaluate("document.querySelector('[data-chart=rc] svg').clientWidth")
+        assert 0.5 * width < moved < 0.6 * width  # from 80 % to 20 % of what lies between the axes
 
 
 @needs_browser

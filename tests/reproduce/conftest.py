@@ -63,9 +63,3 @@ def _cache(tmp_path_factory, monkeypatch):
     """What is decoded stays among the tests."""
     folder: Path = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("SNAPSURE_CACHE", str(folder))
-
-
-@pytest.fixture
-def _tiny(monkeypatch):
-    """Let the scale "cpu" take seconds."""
-    monkeypatch.setitem(recipes._SMALL, "cpu", TINY)

@@ -1,6 +1,6 @@
 """Computes what reports show; draws nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -136,19 +136,21 @@ def _average(rows: Sequence[Result]) -> Result:
         rows[0].method,
         ours,
         final,
-        _gain(ours, final),
-        _mean_interval([row.difference for row in rows]),
+        gain(ours, final),
+        mean_interval([row.difference for row in rows]),
         float(np.mean([row.nll for row in rows])),
         float(np.mean([row.brier for row in rows])),
         tuple(row.improvement for row in rows),
     )
 
 
-def _gain(ours: float, final: float) -> float | None:
+def gain(ours: float, final: float) -> float | None:
+    """Percent; None where there is nothing to gain."""
     return 100 * (1 - ours / final) if final > 0 else None
 
 
-def _mean_interval(intervals: Sequence[Interval]) -> Interval:
+def mean_interval(intervals: Iterable[Interval]) -> Interval:
+    """Mean of the estimates, and of the ends."""
     return Interval(*(float(np.mean(ends)) for ends in zip(*intervals, strict=True)))
 
 
@@ -182,8 +184,8 @@ def _judge(
         method.name,
         ours,
         final,
-        _gain(ours, final),
-        _mean_interval(intervals),
+        gain(ours, final),
+        mean_interval(intervals),
         float(np.mean([nll(p, errors) for p, errors in probabilities])),
         float(np.mean([brier(p, errors) for p, errors in probabilities])),
     )

@@ -20,6 +20,7 @@ from snapsure.report.findings import (
     BINS,
     CLASS_COVERAGE,
     DELTAS,
+    METHODS,
     POSITIONS,
     Curve,
     Findings,
@@ -34,7 +35,6 @@ __all__ = ["Report"]
 _START = 0.8  # where the slider begins
 _SIDE = 96  # pixels of a picture
 _TABLE_STEP = POSITIONS // 20
-_METHODS = ("AES k=30", "PES", "LES")
 _LONGEST = 80  # characters of a class name that are shown
 _INDEX = ("epochs", "kappas", "data", "model")
 
@@ -147,8 +147,7 @@ class Report:
             "id": identity,
             "name": name,
             "found": found,
-            "verdicts": [_verdict(found.results[method], found.kappa) for method in _METHODS],
-            "final": found.results["final"],
+            "verdicts": [_verdict(found.results[method], found.kappa) for method in METHODS[1:]],
             "training": [title for title, _ in training],
             "scores": {
                 "AES": f"AES (mean {found.kappa} of {len(found.averaged)} snapshots)",

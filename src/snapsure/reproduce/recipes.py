@@ -1,7 +1,7 @@
 """How the networks are trained: the paper's recipes, and those that two cores can carry."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -53,14 +53,7 @@ VGG = Recipe(
 )
 
 # The same without flips: a mirrored digit is another one.
-VGG_DIGITS = Recipe(
-    network="vgg16",
-    epochs=250,
-    batch=128,
-    drop_every=20,
-    drop=0.5,
-    augmentation=Augmentation(flip=False, degrees=15, shift=0.1),
-)
+VGG_DIGITS = replace(VGG, augmentation=Augmentation(flip=False, degrees=15, shift=0.1))
 
 # 90 epochs, 0.1 divided by ten every 30, batches of 256; crops and decay as He et al. (2016). There
 # is no dropout in it, and the paper measures NN-distance on the small images only.
@@ -95,17 +88,11 @@ CPU = Recipe(
 
 # The contrast: twice the images, the paper's augmentation and its dropout in the head, and the
 # same network never fits its training set. Softmax response alone, from the recorded logits.
-CPU_UNDERFITTED = Recipe(
-    network="vgg16",
-    epochs=60,
-    batch=128,
-    drop_every=10,
-    drop=0.5,
-    augmentation=Augmentation(degrees=15, shift=0.1),
-    width=16,
+CPU_UNDERFITTED = replace(
+    CPU,
+    augmentation=VGG.augmentation,
     dropout=(0.0, 0.0, 0.5),
     images=20_000,
-    learning_rate=0.05,
     networks=1,
     neighbours=None,
     passes=None,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 from numpy.typing import NDArray
+from torch import Tensor
 
 from snapsure import _files
 from snapsure.errors import InvalidInput
@@ -101,17 +102,26 @@ def recorded(folders: Sequence[Path], parts: Parts) -> ScoreTable:
     Of several trainings, the ensemble: y_hat is of their mean softmax, κ the mean of theirs in it.
     """
     files = [sorted((folder / "validation").glob("epoch-*.npy")) for folder in folders]
-    final = np.mean([_softmax(np.load(own[-1])) for own in files], axis=0)
-    y_hat = final.argmax(axis=1)
+    y_hat = _votes([_read(own[-1]) for own in files])
     kappa, labels = [], []
     for epoch in zip(*files, strict=True):
-        logits = [torch.from_numpy(np.load(file)) for file in epoch]
+        logits = [_read(file) for file in epoch]
         kappa.append(np.mean([softmax_of(each, y_hat).numpy() for each in logits], axis=0))
-        votes = np.mean([_softmax(each.numpy()) for each in logits], axis=0)
-        labels.append(votes.argmax(axis=1))
+        labels.append(_votes(logits))
     name = "softmax" if len(folders) == 1 else "ensemble"
     y = parts.test.labels.numpy()
     return ScoreTable({name: np.array(kappa)}, np.array(labels), y, y_hat=y_hat)
+
+
+def _read(path: Path) -> Tensor:
+    return torch.from_numpy(np.load(path))
+
+
+def _votes(logits: Sequence[Tensor]) -> NDArray[np.int64]:
+    """What networks predict together: the class of their mean softmax."""
+    mean = torch.stack([each.double().softmax(dim=1) for each in logits]).mean(dim=0)
+    chosen: NDArray[np.int64] = mean.argmax(dim=1).numpy()
+    return chosen
 
 
 def run(plan: Plan, fabric: Fabric, tell: Tell) -> Experiment | None:
@@ -151,9 +161,3 @@ def claim(plan: Plan) -> None:
         )
     plan.out.mkdir(parents=True, exist_ok=True)
     _files.write_bytes(path, json.dumps(about).encode())
-
-
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    exact = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    probabilities: NDArray[np.float64] = exact / exact.sum(axis=1, keepdims=True)
-    return probabilities

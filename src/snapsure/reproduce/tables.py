@@ -18,6 +18,7 @@ from snapsure.calibration import Platt
 from snapsure.estimators import AES, LES, PES
 from snapsure.estimators._table import best_snapshot
 from snapsure.metrics import Interval, bootstrap_difference, brier, eaurc, nll
+from snapsure.report.build import gain, mean_interval
 from snapsure.reproduce.archive import Experiment
 from snapsure.table import ScoreTable
 
@@ -51,8 +52,8 @@ def table3(experiment: Experiment) -> Content:
         for method in ("final", "pes", "les")
     }
     for method in ("pes", "les"):
-        methods[method]["gain"] = _gain(methods[method]["eaurc"], methods["final"]["eaurc"])
-        methods[method]["difference"] = _mean_interval(row[method]["interval"] for row in networks)
+        methods[method]["gain"] = gain(methods[method]["eaurc"], methods["final"]["eaurc"])
+        methods[method]["difference"] = mean_interval(row[method]["interval"] for row in networks)
         methods[method]["gains"] = [row[method]["gain"] for row in networks]
     return methods
 
@@ -87,12 +88,12 @@ def saturation(experiment: Experiment) -> Content:
             final.append(float(eaurc(kappa[-1], table.errors)))
             averaged.append(float(eaurc(AES().confidence(kappa, table.epochs), table.errors)))
             ones.append(float((kappa[-1] == 1).mean()))
-            gains.append(_gain(averaged[-1], final[-1]))
+            gains.append(gain(averaged[-1], final[-1]))
         content[name] = {
             "ones": _mean(ones),
             "final": _mean(final),
             "k30": _mean(averaged),
-            "gain": _gain(_mean(averaged), _mean(final)),
+            "gain": gain(_mean(averaged), _mean(final)),
             "gains": gains,
         }
     return content
@@ -152,9 +153,9 @@ def _aes_row(tables: Sequence[ScoreTable], name: str) -> Content:
         areas = [base + change.estimate for base, change in zip(final, differences, strict=True)]
         row[f"k{k}"] = {
             "eaurc": _mean(areas),
-            "gain": _gain(_mean(areas), _mean(final)),
-            "difference": _mean_interval(differences),
-            "gains": [_gain(area, base) for area, base in zip(areas, final, strict=True)],
+            "gain": gain(_mean(areas), _mean(final)),
+            "difference": mean_interval(differences),
+            "gains": [gain(area, base) for area, base in zip(areas, final, strict=True)],
         }
     return row
 
@@ -174,8 +175,8 @@ def _platt_row(tables: Sequence[ScoreTable], name: str) -> Content:
         row[metric.__name__] = {
             "final": final,
             "k30": ours,
-            "gain": _gain(ours, final),
-            "difference": _mean_interval(changes),
+            "gain": gain(ours, final),
+            "difference": mean_interval(changes),
         }
     return row
 
@@ -201,8 +202,8 @@ def _split_row(table: ScoreTable) -> Content:
         for method, each in areas.items()
     }
     for method, intervals in changes.items():
-        row[method]["gain"] = _gain(row[method]["eaurc"], row["final"]["eaurc"])
-        row[method]["interval"] = Interval(*_mean_interval(intervals))
+        row[method]["gain"] = gain(row[method]["eaurc"], row["final"]["eaurc"])
+        row[method]["interval"] = mean_interval(intervals)
     return row
 
 
@@ -232,18 +233,9 @@ def _difference(
     return bootstrap_difference(metric, ours, final, table.errors, resamples=RESAMPLES)
 
 
-def _gain(ours: float, final: float) -> float | None:
-    """Percent; None where there is nothing to gain."""
-    return 100 * (1 - ours / final) if final > 0 else None
-
-
 def _mean(values: Any) -> float:
     return float(np.mean(list(values)))
 
 
 def _standard_error(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
-def _mean_interval(intervals: Any) -> list[float]:
-    return [_mean(ends) for ends in zip(*intervals, strict=True)]
