@@ -75,6 +75,10 @@ class Harmonic(Weights):
             return _table()[start:end]
         return super().span(start, end)
 
+    def cost(self, start: Ints, end: Ints, n: int) -> Floats:
+        """Mean of H_n − H_a over the places a in [start, end), none being empty."""
+        return 1 - _mean_above(start, end) + _difference(end, np.full_like(end, n))
+
     def scale(self, n: int) -> float:
         """The n risks are averaged."""
         return float(n)
@@ -115,7 +119,12 @@ def _table() -> Floats:
 
 
 def _mean_above(start: Ints, end: Ints) -> Floats:
-    """Compute a (H_b − H_a) / (b − a), b − a as small against a as may be, without cancellation."""
+    """Compute a (H_b − H_a) / (b − a)."""
+    return start * _difference(start, end) / (end - start)
+
+
+def _difference(start: Ints, end: Ints) -> Floats:
+    """H_b − H_a, b − a as small against a as may be, without cancellation."""
     a, b = start.astype(np.float64), end.astype(np.float64)
     size = b - a
     near = start < _SERIES
@@ -123,7 +132,7 @@ def _mean_above(start: Ints, end: Ints) -> Floats:
         difference = np.log1p(size / a) - size / (2 * a * b) + _series(a) - _series(b)
     if near.any():
         difference[near] = HARMONIC.at(end[near]) - HARMONIC.at(start[near])
-    return a * difference / size
+    return difference
 
 
 def _series(x: Floats) -> Floats:

@@ -1,0 +1,195 @@
+"""The sketch as a value: what it takes and refuses, how it is copied, sent and summed."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from snapsure import RiskCoverageSketch
+from snapsure.errors import InvalidInput
+
+BATCH = [0.9, 0.8]
+
+
+def sketch_of(kappa, errors, bins=65536):
+    sketch = RiskCoverageSketch(bins)
+    sketch.update(kappa, errors)
+    return sketch
+
+
+def test_copies_go_their_own_way():
+    sketch = sketch_of(BATCH, [0, 1])
+    for twin in [
+        copy.deepcopy(sketch),
+        pickle.loads(pickle.dumps(sketch)),
+        RiskCoverageSketch.from_state(sketch.state),
+        RiskCoverageSketch.from_state(torch.from_numpy(sketch.state)),
+    ]:
+        assert twin == sketch
+        twin.update(0.5, 0)
+        assert twin != sketch
+    sketch.state[:] = 7
+    assert (sketch.n, sketch.errors) == (2, 1)
+    assert sketch != sketch_of(BATCH, [0, 1], 256)
+    assert sketch != "sketch"
+    assert repr(sketch) == "RiskCoverageSketch(bins=65536): 2 points, 1 wrong"
+
+
+@pytest.mark.parametrize("convert", [list, np.float16, np.float32, np.longdouble, torch.tensor])
+def test_batches_of_all_kinds_and_one_by_one(convert):
+    kappa, errors = [0.75, 0.5, 1.0], [0, 1, 1]
+    sketch = RiskCoverageSketch()
+    for value, error in zip(convert(kappa), convert(errors), strict=True):
+        sketch.update(value, error)
+    assert sketch == sketch_of(convert(kappa), convert(errors)) == sketch_of(kappa, errors)
+
+
+@pytest.mark.parametrize(
+    ("kappa", "errors", "sentence"),
+    [
+        (
+            [0.5, 1.5],
+            [0, 1],
+            "`kappa` must lie in [0, 1], got 1.5 at row 1: "
+            "calibrate the score to a probability first",
+        ),
+        (
+            -1e-9,
+            0,
+            "`kappa` must lie in [0, 1], got -1e-09 at row 0: "
+            "calibrate the score to a probability first",
+        ),
+        (
+            [0.5, np.nan],
+            [0, 1],
+            "`kappa` must be finite, got 1 NaN (first at row 1): drop or impute those rows",
+        ),
+        (
+            [],
+            [],
+            "`kappa` must hold at least one value, got shape (0,): pass a non-empty set",
+        ),
+        (
+            [BATCH],
+            [0, 1],
+            "`kappa` must be 1-D (n,), got shape (1, 2): pass one value per point",
+        ),
+        (
+            BATCH,
+            [0, 0.5],
+            "`errors` must be 0 (right) or 1 (wrong), got 0.5 at row 1: threshold the loss first",
+        ),
+        (
+            BATCH,
+            0,
+            "`errors` must have one value per point of `kappa`, got 1 for 2: "
+            "pass both from the same rows",
+        ),
+    ],
+)
+def test_a_refused_batch_changes_nothing(kappa, errors, sentence):
+    sketch = sketch_of(BATCH, [0, 1])
+    with pytest.raises(InvalidInput) as refusal:
+        sketch.update(kappa, errors)
+    assert str(refusal.value) == sentence
+    assert sketch == sketch_of(BATCH, [0, 1])
+
+
+def full(bins=256):
+    state = np.zeros((2, bins), dtype=np.int64)
+    state[0, 0] = 2**53
+    return RiskCoverageSketch.from_state(state)
+
+
+@pytest.mark.parametrize(
+    ("wrong_call", "sentence"),
+    [
+        (
+            lambda: RiskCoverageSketch(128),
+            "`bins` must be a whole number ≥ 256, got 128: raise it",
+        ),
+        (
+            lambda: RiskCoverageSketch(1000),
+            "`bins` must be a power of two, got 1000: pass 1024",
+        ),
+        (
+            lambda: RiskCoverageSketch(256.0),
+            "`bins` must be a whole number ≥ 256, got 256.0: pass an int",
+        ),
+        (
+            lambda: RiskCoverageSketch().merge(RiskCoverageSketch(256)),
+            "`others` must have 65536 bins, as this sketch has, got 256: "
+            "give all sketches the same `bins`",
+        ),
+        (
+            lambda: RiskCoverageSketch().merge(RiskCoverageSketch().state),
+            "`others` must be sketches, got ndarray: "
+            "make one of a state by `RiskCoverageSketch.from_state`",
+        ),
+        (
+            lambda: RiskCoverageSketch.from_state(np.zeros((2, 256))),
+            "`state` must hold whole numbers of shape (2, bins), "
+            "got float64 of shape (2, 256): pass what `sketch.state` gave",
+        ),
+        (
+            lambda: RiskCoverageSketch.from_state(np.zeros(256, int)),
+            "`state` must hold whole numbers of shape (2, bins), "
+            "got int64 of shape (256,): pass what `sketch.state` gave",
+        ),
+        (
+            lambda: RiskCoverageSketch.from_state(np.full((2, 256), -1)),
+            "`state` must be ≥ 0, got -1: add states, do not subtract them",
+        ),
+        (
+            lambda: full().merge(full()),
+            "a sketch must hold at most 2⁵³ points, got 18014398509481984: merge fewer sketches",
+        ),
+        (
+            lambda: RiskCoverageSketch.from_state(full().state * 4),
+            "a sketch must hold at most 2⁵³ points, got 36028797018963968: merge fewer sketches",
+        ),
+        *(
+            (
+                read,
+                "a sketch must hold at least one point, got none: call `update`",
+            )
+            for read in [
+                RiskCoverageSketch().aurc,
+                RiskCoverageSketch().eaurc_bounds,
+                RiskCoverageSketch().rc_curve,
+            ]
+        ),
+    ],
+)
+def test_refusals(wrong_call, sentence):
+    with pytest.raises(InvalidInput) as refusal:
+        wrong_call()
+    assert str(refusal.value) == sentence
+
+
+def test_a_sketch_has_no_hash():
+    with pytest.raises(TypeError, match=r"^unhashable type: 'RiskCoverageSketch'$"):
+        hash(RiskCoverageSketch())
+
+
+def _add_up(rank, folder):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    data = np.load(f"{folder}/data.npy")[rank::2]
+    state = torch.from_numpy(sketch_of(data[:, 0], data[:, 1]).state)
+    torch.distributed.all_reduce(state)
+    np.save(f"{folder}/rank-{rank}.npy", state.numpy())
+    torch.distributed.destroy_process_group()
+
+
+def test_ranks_of_torch_distributed_add_up(tmp_path):
+    rng = np.random.default_rng(0)
+    data = np.column_stack([rng.random(1001), rng.random(1001) < 0.3])
+    np.save(tmp_path / "data.npy", data)
+    torch.multiprocessing.spawn(_add_up, args=(str(tmp_path),), nprocs=2)
+    whole = sketch_of(data[:, 0], data[:, 1])
+    for rank in range(2):
+        assert RiskCoverageSketch.from_state(np.load(tmp_path / f"rank-{rank}.npy")) == whole
