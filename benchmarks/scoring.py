@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import MCDropout, NNDistance, Recorder, SnapshotStore, SoftmaxResponse, score
 from snapsure.scores._network import Network, private_copy
-from snapsure.scores._nn_distance import Reference, _shares
+from snapsure.scores._nn_distance import _shares
+from snapsure.scores._reference import Reference
 
 BATCH = 256
 
@@ -115,7 +116,7 @@ def _neighbours() -> Case:
     y_hat = np.arange(2000) % 100
     peer = KNeighborsClassifier(500, weights=lambda d: np.exp(-d), algorithm="brute")
     peer.fit(points.numpy(), labels.numpy())
-    reference = Reference.of(points, labels)
+    reference = Reference.of(points.clone(), labels)
 
     def ours() -> Tensor:
         near = [

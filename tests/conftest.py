@@ -6,6 +6,7 @@ from dataclasses import dataclass
 # One thread, here and in processes that tests start: with more, a matrix product may be cut up
 # otherwise from one process to the next, and differ in its last bit.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["KERAS_BACKEND"] = "torch"
 
 import pytest
 import torch

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from snapsure import ScoreTable, SnapshotStore
 from snapsure.report.build import evaluate
@@ -219,3 +220,21 @@ def test_the_same_seed_prints_the_same(tmp_path):
     a, b = (run("evaluate", tmp_path, "--splits", 2, "--seed", 3).stdout for _ in range(2))
     assert a == b
     assert a
+
+
+def test_score_takes_a_folder_that_another_tool_left(workplace):
+    """As it is: Lightning's layout, the network in an attribute, and its last checkpoint again."""
+    ours = SnapshotStore(workplace / "run")
+    folder = workplace / "lightning_logs" / "version_0" / "checkpoints"
+    folder.mkdir(parents=True)
+    for epoch in ours:
+        state = {f"model.{name}": tensor for name, tensor in ours.load(epoch).items()}
+        content = {"state_dict": state, "epoch": epoch, "global_step": 10 * epoch}
+        torch.save(content, folder / f"epoch={epoch}-step={10 * epoch}.ckpt")
+    torch.save(content, folder / "last.ckpt")
+    for source, out in (("run", "ours"), ("lightning_logs", "theirs")):
+        result = score(workplace, "--snapshots", source, out=out)
+        assert result.returncode == 0, result.stderr
+    tables = [ScoreTable.open(workplace / out) for out in ("ours", "theirs")]
+    assert np.array_equal(tables[0].kappa("softmax"), tables[1].kappa("softmax"))
+    assert np.array_equal(tables[0].epochs, tables[1].epochs)

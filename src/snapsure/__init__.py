@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from snapsure.metrics import (
         Interval,
         RCCurve,
+        RiskCoverageSketch,
         augrc,
         aurc,
         aurc_optimal,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         SoftmaxResponse,
     )
     from snapsure.scoring import (
+        LocalExecutor,
         score,
     )
     from snapsure.selective import SelectiveClassifier
@@ -57,6 +59,7 @@ __all__ = [
     "EveryEpoch",
     "Interval",
     "LES",
+    "LocalExecutor",
     "MCDropout",
     "NNDistance",
     "PES",
@@ -64,6 +67,7 @@ __all__ = [
     "RCCurve",
     "Recorder",
     "Report",
+    "RiskCoverageSketch",
     "ScoreTable",
     "SelectiveClassifier",
     "SnapshotStore",
@@ -92,12 +96,12 @@ _HOMES = {
     "snapsure.report.page": "Report",
     "snapsure.selective": "SelectiveClassifier",
     "snapsure.metrics": (
-        "Interval RCCurve augrc aurc aurc_optimal bootstrap "
+        "Interval RCCurve RiskCoverageSketch augrc aurc aurc_optimal bootstrap "
         "bootstrap_difference brier coverage_at_risk eaurc ece naurc nll "
         "rc_curve risk_at_coverage"
     ),
     "snapsure.scores": ("Ensemble MCDropout NNDistance SoftmaxResponse"),
-    "snapsure.scoring": ("score"),
+    "snapsure.scoring": ("LocalExecutor score"),
     "snapsure.snapshots": ("Budget Evenly EveryEpoch Recorder SnapshotStore"),
     "snapsure.table": ("ScoreTable"),
 }

@@ -36,6 +36,7 @@ _EXTRAS = {
     "datasets": "data",
     "pyarrow": "data",
     "PIL": "data",
+    "h5py": "keras",
     "matplotlib": "report",
     "jinja2": "report",
     "vl_convert": "report",
@@ -65,7 +66,9 @@ def demo(
 @app.command()
 def score(
     model: Annotated[str, typer.Option(help="package.module:factory that makes the network.")],
-    snapshots: Annotated[Path, typer.Option(help="Folder of a SnapshotStore.")],
+    snapshots: Annotated[
+        Path, typer.Option(help="Folder of snapshots, or of another tool's checkpoints.")
+    ],
     data: Annotated[
         str,
         typer.Option(help="package.module:function that gives the data, or an .npz of x and y."),

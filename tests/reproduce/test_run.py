@@ -13,8 +13,8 @@ import pytest
 
 from snapsure import Ensemble, SnapshotStore, score
 from snapsure.reproduce.archive import Experiment
-from snapsure.reproduce.run import recorded
-from snapsure.reproduce.train import build
+from snapsure.reproduce.train import build, validation
+from snapsure.scores._recorded import recorded
 from tests.reproduce.conftest import TEST, TINY
 from tests.reproduce.test_train import parts
 
@@ -89,7 +89,7 @@ def test_tables_figures_and_scores_are_there(done):
 def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
     folder, _, _ = done
     folders = [folder / "mine" / f"seed-{i}" for i in (0, 1)]
-    ours = recorded(folders, parts(cifar))
+    ours = recorded(*map(validation, folders))
     test = parts(cifar).test
     ensemble = Ensemble([SnapshotStore(path / "snapshots") for path in folders])
     data = (test.pixels, test.labels)

@@ -20,9 +20,9 @@ from snapsure import SnapshotStore
 from snapsure.errors import InvalidInput
 from snapsure.reproduce import data, recipes
 from snapsure.reproduce.data import Images
-from snapsure.reproduce.run import recorded
-from snapsure.reproduce.train import Parts, build, finished, read_history, train
+from snapsure.reproduce.train import Parts, build, finished, read_history, train, validation
 from snapsure.scores import SoftmaxResponse
+from snapsure.scores._recorded import recorded
 from snapsure.scoring import score
 from tests.reproduce.conftest import TINY
 
@@ -119,7 +119,7 @@ def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
 def test_recorded_logits_give_what_scoring_would(cifar, tmp_path, fabric):
     """The validation pass of each epoch is all that softmax response needs."""
     train(TINY, parts(cifar), tmp_path, 0, fabric, quiet)
-    table = recorded([tmp_path], parts(cifar))
+    table = recorded(validation(tmp_path))
     test = parts(cifar).test
     scored = score(
         build(TINY, parts(cifar)),

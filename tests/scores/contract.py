@@ -1,6 +1,8 @@
 """What every κ function must hold to; each one's test inherits this."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,9 +17,10 @@ def evaluate(kappa, model, inputs, y_hat, batch_size=256):
     """κ of a network for some rows, through the contract alone."""
     rows = Rows.of(inputs, "data")
     network = Network(private_copy(model), [kappa], inputs[:2])
-    prepared = kappa.prepare(network)
     values = []
-    with torch.inference_mode():
+    with torch.inference_mode(), TemporaryDirectory() as folder:
+        kappa.prepare([network], [Path(folder)])
+        prepared = kappa.prepared(Path(folder), network.device)
         for low in range(0, rows.n, batch_size):
             part = slice(low, low + batch_size)
             values.append(kappa.score(network.run(inputs[part]), y_hat[part], prepared))

@@ -1,24 +1,29 @@
 """From a recipe to an experiment's outcome: train what is not trained, score what is not scored."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
 from lightning.fabric import Fabric
-from numpy.typing import NDArray
-from torch import Tensor
 
 from snapsure import _files
 from snapsure.errors import InvalidInput
 from snapsure.reproduce import data
 from snapsure.reproduce.archive import Experiment
 from snapsure.reproduce.recipes import Recipe, recipe
-from snapsure.reproduce.train import Parts, build, check, finished, read_history, train
+from snapsure.reproduce.train import (
+    Parts,
+    build,
+    check,
+    finished,
+    read_history,
+    train,
+    validation,
+)
 from snapsure.scores import MCDropout, NNDistance, SoftmaxResponse
-from snapsure.scores._base import Kappa, softmax_of
+from snapsure.scores._base import Kappa
+from snapsure.scores._recorded import recorded
 from snapsure.scoring import score
 from snapsure.table import ScoreTable
 
@@ -89,39 +94,11 @@ def score_one(plan: Plan, seed: int, parts: Parts, tell: Tell) -> ScoreTable:
     if how.passes is not None:
         kappas.append(MCDropout(passes=how.passes))
     if not kappas:
-        return recorded([folder], parts)
+        return recorded(validation(folder))
     tell(f"seed {seed}: scoring {how.epochs} snapshots")
     test = (parts.test.pixels, parts.test.labels)
     kappas.insert(0, SoftmaxResponse())
     return score(build(how, parts), folder / "snapshots", test, kappas, out=folder / "scores")
-
-
-def recorded(folders: Sequence[Path], parts: Parts) -> ScoreTable:
-    """Softmax response from the logits that trainings left: no pass through a network.
-
-    Of several trainings, the ensemble: y_hat is of their mean softmax, κ the mean of theirs in it.
-    """
-    files = [sorted((folder / "validation").glob("epoch-*.npy")) for folder in folders]
-    y_hat = _votes([_read(own[-1]) for own in files])
-    kappa, labels = [], []
-    for epoch in zip(*files, strict=True):
-        logits = [_read(file) for file in epoch]
-        kappa.append(np.mean([softmax_of(each, y_hat).numpy() for each in logits], axis=0))
-        labels.append(_votes(logits))
-    name = "softmax" if len(folders) == 1 else "ensemble"
-    y = parts.test.labels.numpy()
-    return ScoreTable({name: np.array(kappa)}, np.array(labels), y, y_hat=y_hat)
-
-
-def _read(path: Path) -> Tensor:
-    return torch.from_numpy(np.load(path))
-
-
-def _votes(logits: Sequence[Tensor]) -> NDArray[np.int64]:
-    """What networks predict together: the class of their mean softmax."""
-    mean = torch.stack([each.double().softmax(dim=1) for each in logits]).mean(dim=0)
-    chosen: NDArray[np.int64] = mean.argmax(dim=1).numpy()
-    return chosen
 
 
 def run(plan: Plan, fabric: Fabric, tell: Tell) -> Experiment | None:
@@ -139,7 +116,7 @@ def run(plan: Plan, fabric: Fabric, tell: Tell) -> Experiment | None:
     ensemble = None
     if how.networks > 1:
         tell(f"the ensemble of {how.networks}")
-        ensemble = recorded([plan.folder(seed) for seed in range(how.networks)], parts)
+        ensemble = recorded(*(validation(plan.folder(seed)) for seed in range(how.networks)))
     about = {
         "dataset": plan.dataset,
         "scale": plan.scale,

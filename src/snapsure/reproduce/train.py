@@ -28,6 +28,7 @@ from snapsure import _files
 from snapsure.errors import InvalidInput
 from snapsure.reproduce.data import DataSet, Images
 from snapsure.reproduce.recipes import Recipe
+from snapsure.scores._recorded import RecordedLogits
 from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
 
 Tell = Callable[[str], None]
@@ -120,6 +121,11 @@ def build(recipe: Recipe, parts: Parts) -> nn.Module:
     return recipe.build(parts.data, mean.tolist(), std.tolist())
 
 
+def validation(folder: Path) -> RecordedLogits:
+    """The test set's logits that a training left in its folder."""
+    return RecordedLogits(folder / "validation")
+
+
 def fitted(network: nn.Module, images: Images) -> float:
     """Share of images that a network gets right, as they are, without augmentation."""
     labels = predict(network, images).argmax(axis=1)
@@ -208,11 +214,9 @@ class _Training:
     def validate(self, epoch: int) -> dict[str, float]:
         """Write the test set's logits: they tell the error now, and κ once y_hat is known."""
         logits = predict(self.network, self.parts.test)  # in full precision, as scoring is
-        folder = self.folder / "validation"
-        folder.mkdir(exist_ok=True)
-        with _files.replacing(folder / f"epoch-{epoch:06d}.npy") as file:
-            np.save(file, logits)
-        wrong = logits.argmax(axis=1) != self.parts.test.labels.numpy()
+        labels = self.parts.test.labels.numpy()
+        validation(self.folder).write(epoch, logits, labels)
+        wrong = logits.argmax(axis=1) != labels
         return {"test_error": float(wrong.mean())}
 
     def keep(self, entry: dict[str, float]) -> None:

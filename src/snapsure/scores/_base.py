@@ -7,10 +7,12 @@ never matter. To add one: a file with a subclass, and a test that inherits `Kapp
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,8 +37,8 @@ class Snapshot(ABC):
     """A network with one snapshot's weights."""
 
     @abstractmethod
-    def passes(self, data: Any) -> Iterator[tuple[Forward, NDArray[np.int64] | None]]:
-        """Forward passes over other data, batch by batch, with their labels."""
+    def run(self, inputs: Any) -> Forward:
+        """One pass over a batch."""
 
 
 class Kappa(ABC):
@@ -62,8 +64,22 @@ class Kappa(ABC):
     def settings(self) -> dict[str, Any]:
         """All that its values depend on, besides network and data, in JSON's types."""
 
-    def prepare(self, snapshot: Snapshot) -> Any:  # noqa: B027 - most need none
-        """Work to be done once per snapshot; what it returns is handed to `score`."""
+    @property
+    def prepares(self) -> bool:
+        """Whether it must see other data under a snapshot before it can score."""
+        return False
+
+    def prepare(  # noqa: B027 - most need none
+        self, snapshots: Sequence[Snapshot], folders: Sequence[Path]
+    ) -> None:
+        """Work to be done once per snapshot, for several in one pass; what comes out goes to files.
+
+        They go into the folder of each snapshot, where every worker finds them.
+        """
+
+    def prepared(self, folder: Path, device: torch.device) -> Any:
+        """What lies in the folder of a snapshot; it is handed to `score`."""
+        return None
 
     @abstractmethod
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:

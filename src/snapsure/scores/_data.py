@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+)
 
 from snapsure import _validate
 from snapsure.errors import InvalidInput
@@ -103,7 +110,8 @@ class _Loaded(Rows):
 
     def __init__(self, loader: DataLoader[Any], name: str) -> None:
         self._loader = loader
-        super().__init__(name, len(loader.dataset), loader.batch_size or _BATCH)  # type: ignore[arg-type]
+        size = getattr(loader.batch_sampler, "batch_size", _BATCH)
+        super().__init__(name, len(loader.dataset), size)  # type: ignore[arg-type]
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         loader = self._loader
@@ -220,13 +228,15 @@ def to_device(inputs: Any, device: torch.device) -> Any:
 def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
     if isinstance(loader.dataset, IterableDataset):
         return _Stream(loader, name)
-    if not isinstance(loader.sampler, SequentialSampler) or loader.batch_size is None:
+    batches: Any = loader.batch_sampler
+    plain = type(batches) is BatchSampler  # of the loader's own making, or handed to it
+    if not plain or not isinstance(batches.sampler, SequentialSampler):
         raise InvalidInput(
             f"`{name}` must give its rows in a fixed order, got a DataLoader with "
-            f"{type(loader.sampler if loader.batch_size else loader.batch_sampler).__name__}: "
+            f"{type(batches.sampler if plain else batches or loader.sampler).__name__}: "
             "make it with shuffle=False and no sampler, or pass the data set itself"
         )
-    if loader.drop_last:
+    if batches.drop_last:
         raise InvalidInput(
             f"`{name}` must keep every row, got a DataLoader with drop_last=True: leave it out"
         )

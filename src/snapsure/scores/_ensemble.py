@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from snapsure.errors import InvalidInput
 from snapsure.scores._base import Forward, Kappa, Snapshot, Values
 from snapsure.scores._softmax import SoftmaxResponse
-from snapsure.snapshots import SnapshotStore
+from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._store import opened
 
 
 class Ensemble(Kappa):
@@ -27,12 +29,8 @@ class Ensemble(Kappa):
         The members' κ; softmax response by default.
     """
 
-    def __init__(
-        self, stores: Sequence[SnapshotStore | str | Path], base: Kappa | None = None
-    ) -> None:
-        self.stores = [
-            store if isinstance(store, SnapshotStore) else SnapshotStore(store) for store in stores
-        ]
+    def __init__(self, stores: Sequence[Snapshots | str | Path], base: Kappa | None = None) -> None:
+        self.stores = [opened(store) for store in stores]
         if len(self.stores) < 2:
             raise InvalidInput(
                 f"`stores` must name at least 2 members, got {len(self.stores)}: "
@@ -64,9 +62,18 @@ class Ensemble(Kappa):
         """The base's."""
         return {"base": self.base.name, **self.base.settings}
 
-    def prepare(self, snapshot: Snapshot) -> Any:
+    @property
+    def prepares(self) -> bool:
+        """As the base."""
+        return self.base.prepares
+
+    def prepare(self, snapshots: Sequence[Snapshot], folders: Sequence[Path]) -> None:
+        """For any members."""
+        self.base.prepare(snapshots, folders)
+
+    def prepared(self, folder: Path, device: torch.device) -> Any:
         """For one member."""
-        return self.base.prepare(snapshot)
+        return self.base.prepared(folder, device)
 
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
         """Of one member; the engine takes the mean."""

@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from snapsure.errors import InvalidInput
 from snapsure.scores._base import Forward, Kappa, Snapshot
-from snapsure.scores._data import Rows, row_count, to_device
+from snapsure.scores._data import row_count, to_device
 from snapsure.scores._probe import DROPOUTS, Order, probe
 from snapsure.snapshots._weights import unwrapped
 
@@ -48,8 +46,11 @@ class Network(Snapshot):
         self._layers = {layer for kappa in kappas for layer in kappa.layers}
         self._inputs: dict[str | None, Tensor] = {}
         self._replay = _Replay()
+        sample = cloned(to_device(sample, self.device))
+        untouched = _versions(sample)
         with torch.inference_mode():
-            order = probe(module, lambda: self._call(to_device(sample, self.device)))
+            order = probe(module, lambda: _refuse_probabilities(self._call(sample)))
+        self._spoils = _versions(sample) != untouched
         self._watch_layers(order)
         if any(kappa.stochastic for kappa in kappas):
             self._replay.watch(module, order)
@@ -59,21 +60,24 @@ class Network(Snapshot):
         self._inputs = {}
         self._replay.begin()
         inputs = to_device(inputs, self.device)
-        logits = self._call(inputs)
+        logits = self._call(self._own(inputs))
         return Pass(self, inputs, logits, self._inputs)
 
-    def passes(self, data: Rows) -> Iterator[tuple[Forward, NDArray[np.int64] | None]]:
-        """Passes over other data."""
-        with torch.inference_mode():
-            for inputs, labels in data.batches():
-                yield self.run(inputs), labels
+    def forget(self) -> None:
+        """Let go of what the last pass left."""
+        self._inputs = {}
+        self._replay.begin()
 
     def sample(self, inputs: Any, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
         """Logits under dropout; what ran before the first dropout answers from memory."""
         replay = self._replay
         with replay.played(), replay.dropped(p, row_count(inputs)), _seeded(seed, self.device):
             for _ in range(passes):
-                yield self._call(inputs)
+                yield self._call(self._own(inputs))
+
+    def _own(self, inputs: Any) -> Any:
+        """Inputs that the module may change: other networks are given the same batch."""
+        return cloned(inputs) if self._spoils else inputs
 
     def _call(self, inputs: Any) -> Tensor:
         if isinstance(inputs, Mapping):
@@ -176,7 +180,7 @@ class _Replay:
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
         self._late |= self._dropping
         # Copies, because a model may change a module's output in place.
-        self._kept[module].append(None if module in self._unseen else _cloned(output))
+        self._kept[module].append(None if module in self._unseen else cloned(output))
 
     def _note_dropout(self, module: nn.Module, args: Any) -> None:
         self._dropping = True
@@ -226,7 +230,7 @@ class _Replay:
 
 def _player(outputs: tuple[Any, ...]) -> Callable[..., Any]:
     turns = itertools.cycle(outputs)
-    return lambda *args, **kwargs: _cloned(next(turns))
+    return lambda *args, **kwargs: cloned(next(turns))
 
 
 def _only_seen_by_the_next(module: nn.Module, finished: list[nn.Module]) -> set[nn.Module]:
@@ -253,8 +257,24 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _cloned(value: Any) -> Any:
+def _versions(inputs: Any) -> list[int]:
+    """How often each tensor has been changed in place."""
+    return [leaf._version for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+
+
+def cloned(value: Any) -> Any:
+    """A copy of every tensor."""
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, value)
+
+
+def _refuse_probabilities(output: Tensor) -> None:
+    """Softmax of probabilities is no confidence, and nothing later would show it."""
+    sums = output.double().sum(dim=1)
+    if output.shape[1] > 1 and (output >= 0).all() and (sums - 1).abs().max() < 1e-4:
+        raise InvalidInput(
+            "`model` must map a batch to logits, got probabilities (each row sums to 1): leave out "
+            "its last softmax, or for a Keras model use snapsure.integrations.keras.Classifier"
+        )
 
 
 def _device(model: nn.Module) -> torch.device:

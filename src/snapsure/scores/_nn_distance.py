@@ -1,6 +1,9 @@
 """NN-distance: do the nearest training points, as the network sees them, share the answer?"""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +14,7 @@ from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.scores._base import Forward, Kappa, Snapshot, Values
 from snapsure.scores._data import Rows
+from snapsure.scores._reference import Reference, squares_of, written
 
 # Distances are taken for blocks of at most this many queries and references at a time.
 _QUERIES, _REFERENCES = 512, 1 << 14
@@ -18,28 +22,13 @@ _QUERIES, _REFERENCES = 512, 1 << 14
 _TOLERANCE = 1e-5
 
 
-class Reference(NamedTuple):
-    """Embeddings of the training points under one snapshot, about their mean."""
-
-    center: Tensor
-    points: Tensor
-    squares: Tensor  # of the points' distances to the center
-    labels: Tensor
-
-    @classmethod
-    def of(cls, points: Tensor, labels: Tensor) -> "Reference":
-        """Embeddings as they come."""
-        center = points.mean(dim=0)
-        points = points - center
-        return cls(center, points, _squares(points), labels)
-
-
 class NNDistance(Kappa):
     """κ = Σ e^{−d} over neighbours of the class y_hat / Σ e^{−d} over all k neighbours.
 
     Mandelbaum & Weinshall 2017. Neighbours are the k nearest training embeddings (inputs of the
     last linear layer), d their Euclidean distance, the smallest one subtracted first: the plain
-    formula is 0/0 at ordinary distances. Exact, and in bounded memory.
+    formula is 0/0 at ordinary distances. Exact, and in bounded memory: the embeddings of a snapshot
+    lie in files beside the scores while it is scored, and are searched block by block.
 
     Parameters
     ----------
@@ -71,18 +60,27 @@ class NNDistance(Kappa):
         """k, the layer, and what the reference is."""
         return {"k": self._k, "layer": self._layer, "reference": self._reference.identity()}
 
-    def prepare(self, snapshot: Snapshot) -> Reference:
-        """Embed the reference, once per snapshot."""
-        parts, labels = [], []
-        for forward, y in snapshot.passes(self._reference):
-            if y is None:
-                raise InvalidInput(
-                    "`reference` must come with labels, got inputs alone: "
-                    "pass (inputs, labels) or a data set of pairs"
-                )
-            parts.append(_embedding(forward, self._layer))
-            labels.append(torch.as_tensor(y, device=parts[-1].device))
-        return Reference.of(torch.cat(parts), torch.cat(labels))
+    @property
+    def prepares(self) -> bool:
+        """It does."""
+        return True
+
+    def prepare(self, snapshots: Sequence[Snapshot], folders: Sequence[Path]) -> None:
+        """Embed the reference, once per snapshot, its rows being read once for all of these."""
+        with ExitStack() as files:
+            add = [files.enter_context(written(f, self._reference.n)) for f in folders]
+            for inputs, y in self._reference.batches():
+                if y is None:
+                    raise InvalidInput(
+                        "`reference` must come with labels, got inputs alone: "
+                        "pass (inputs, labels) or a data set of pairs"
+                    )
+                for i, snapshot in enumerate(snapshots):
+                    add[i](_embedding(snapshot.run(inputs), self._layer), y)
+
+    def prepared(self, folder: Path, device: torch.device) -> Reference:
+        """The embedded reference."""
+        return Reference.open(folder, _searching(device))
 
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Reference) -> Values:
         """Share of the answer's class among the neighbours, weighted by nearness."""
@@ -98,9 +96,13 @@ class NNDistance(Kappa):
 
 def _embedding(forward: Forward, layer: str | None) -> Tensor:
     embedding = forward.embedding(layer)
-    if embedding.device.type == "mps":  # it has no float64
-        embedding = embedding.cpu()
+    embedding = embedding.to(_searching(embedding.device))
     return embedding if embedding.dtype == torch.float64 else embedding.float()
+
+
+def _searching(device: torch.device) -> torch.device:
+    """Where neighbours are searched."""
+    return torch.device("cpu") if device.type == "mps" else device  # it has no float64
 
 
 def _shares(queries: Tensor, chosen: Tensor, reference: Reference, k: int) -> Tensor:
@@ -124,7 +126,7 @@ def _nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Ten
         block = reference.points[part].to(queries.dtype)
         with torch.autocast(queries.device.type, enabled=False):
             exact = block.dtype != reference.points.dtype
-            lengths = _squares(block) if exact else reference.squares[part]
+            lengths = squares_of(block) if exact else reference.squares[part]
             squares = torch.addmm(lengths, queries, block.T, alpha=-2)
         near, at = squares.topk(min(k, len(block)), dim=1, largest=False, sorted=False)
         best = torch.cat((best, near), dim=1)
@@ -132,17 +134,12 @@ def _nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Ten
         if best.shape[1] > k:
             best, at = best.topk(k, dim=1, largest=False, sorted=False)
             labels = labels.gather(1, at)
-    return best + _squares(queries)[:, None], labels
-
-
-def _squares(points: Tensor) -> Tensor:
-    squares: Tensor = torch.linalg.vecdot(points, points)
-    return squares
+    return best + squares_of(queries)[:, None], labels
 
 
 def _uncertain(queries: Tensor, reference: Reference, distance: Tensor) -> Tensor:
     """Rows whose distances lose more than the tolerance to float32: near points far out."""
     if torch.get_float32_matmul_precision() != "highest":
         return torch.ones(len(queries), dtype=torch.bool, device=queries.device)
-    lost = torch.finfo(queries.dtype).eps * (_squares(queries) + reference.squares.max())
+    lost = torch.finfo(queries.dtype).eps * (squares_of(queries) + reference.squares.max())
     return lost > 2 * _TOLERANCE * distance.amin(dim=1)

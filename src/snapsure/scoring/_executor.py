@@ -5,30 +5,54 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
+from snapsure import _validate
 from snapsure.scoring._plan import Piece, Plan
+from snapsure.scoring._schedule import Schedule
 from snapsure.scoring._worker import Worker
 
 
 class Executor(ABC):
     """Does pieces, each once, writing into the plan's folder."""
 
+    @property
+    @abstractmethod
+    def group(self) -> int | None:
+        """Snapshots per pass over the data; None leaves it to the plan."""
+
     @abstractmethod
     def run(
         self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
     ) -> None:
-        """Do all of `todo`; the final snapshot's pieces must be written before others start.
+        """Do all of `todo`, in an order that a `Schedule` allows.
 
         `advance` is told of rows as they are scored.
         """
 
 
 class LocalExecutor(Executor):
-    """The process itself, one piece after the other."""
+    """This process, one piece after the other. What goes wrong is raised at once.
+
+    Parameters
+    ----------
+    group : int, optional
+        Snapshots per pass over the data, which is then read and decoded once for all of them. Each
+        is a copy of the network in memory, and members of an ensemble count one by one. If not
+        given: 8, or fewer where their weights would take more than 1 GiB.
+    """
+
+    def __init__(self, group: int | None = None) -> None:
+        self._group = None if group is None else _validate.count(group, "group")
+
+    @property
+    def group(self) -> int | None:
+        """Snapshots per pass over the data."""
+        return self._group
 
     def run(
         self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
     ) -> None:
         """In the order given."""
-        worker = Worker(plan, model)
-        for piece in todo:
+        worker, schedule = Worker(plan, model), Schedule(plan, todo)
+        while piece := schedule.next():
             worker.do(piece, advance)
+            schedule.done(piece)

@@ -1,12 +1,14 @@
 """What is to be scored, cut into pieces that can be done in any order, apart from the first ones.
 
-A piece is one snapshot (of every member) and one shard of the rows. The final snapshot's pieces
-come first: they give y_hat. A folder remembers what it holds the scores of, so that a second start
-does only what is missing, and scores of other inputs are never mixed in.
+A piece is a group of snapshots (of every member) and one shard of the rows, which are read once for
+the group. The final snapshot's group comes first: it gives y_hat. A folder remembers what it holds
+the scores of, so that a second start does only what is missing, and scores of other inputs are
+never mixed in.
 """
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,30 +21,43 @@ from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.scores._base import Kappa
 from snapsure.scores._data import Rows
 from snapsure.scores._ensemble import Ensemble
-from snapsure.snapshots import SnapshotStore
+from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._store import opened
 from snapsure.table import TableWriter
 
 _PLAN = "plan.json"
+_PREPARED, _WHOLE = "prepared", "whole"
 _SHARD = 10_000
+# A group is so many snapshots, or fewer if their weights are large.
+_GROUP, _GROUP_BYTES = 8, 1 << 30
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One snapshot, one shard."""
+    """Some snapshots, and one shard; or None, for what κ functions prepare once per snapshot."""
 
-    epoch: int
-    shard: int
+    epochs: tuple[int, ...]  # the latest first
+    shard: int | None
+
+    def without(self, epoch: int) -> "Piece":
+        """The others of its snapshots."""
+        return Piece(tuple(other for other in self.epochs if other != epoch), self.shard)
+
+    def singles(self) -> list["Piece"]:
+        """The same, snapshot by snapshot."""
+        return [Piece((epoch,), self.shard) for epoch in self.epochs]
 
 
 @dataclass(frozen=True)
 class Plan:
     """All that scoring needs to know."""
 
-    members: list[SnapshotStore]
+    members: list[Snapshots]
     kappas: list[Kappa]
     data: Rows
     epochs: list[int]
     bounds: list[tuple[int, int]]
+    groups: list[tuple[int, ...]]
     table: TableWriter
 
     @property
@@ -55,22 +70,68 @@ class Plan:
         """Whether the data comes with labels."""
         return bool(self.data.identity()["labelled"])
 
-    def pieces(self) -> list[Piece]:
-        """All pieces, the final snapshot's first."""
-        return [
-            Piece(epoch, shard)
-            for epoch in reversed(self.epochs)
-            for shard in range(len(self.bounds))
-        ]
+    @property
+    def final(self) -> int:
+        """The epoch of the classifier itself."""
+        return self.epochs[-1]
 
-    def done(self, piece: Piece) -> bool:
-        """Whether a piece has been scored, and all of its files are whole."""
+    def todo(self) -> list[Piece]:
+        """What is missing: group by group, the final snapshot's first, each prepared before."""
+        pieces = []
+        for group in self.groups:
+            shards = [self.missing(Piece(group, shard)) for shard in range(len(self.bounds))]
+            needed = {epoch for piece in shards for epoch in piece.epochs}
+            before = self.missing(Piece(tuple(e for e in group if e in needed), None))
+            pieces += [piece for piece in (before, *shards) if piece.epochs]
+        return pieces
+
+    def missing(self, piece: Piece) -> Piece:
+        """The piece, without what has been done of it."""
+        shard = piece.shard
+        left = (e for e in piece.epochs if not self._done(e, shard))
+        return Piece(tuple(left), shard)
+
+    def rows(self, piece: Piece) -> int:
+        """Rows to go through a network."""
+        rows = 0 if piece.shard is None else self.table.shards[piece.shard]
+        return rows * len(piece.epochs) * len(self.members)
+
+    def described(self, piece: Piece) -> str:
+        """A piece in words."""
+        which = f"epoch {', '.join(map(str, piece.epochs))}"
+        if piece.shard is None:
+            return f"{which}, the reference"
+        low, high = self.bounds[piece.shard]
+        return f"{which}, rows {low}…{high - 1}"
+
+    def folder(self, kappa: Kappa, member: int, epoch: int) -> Path:
+        """Where a κ function's preparations for a snapshot lie."""
+        return self.table.folder / _PREPARED / f"{epoch}" / f"{member}" / kappa.name
+
+    def note_prepared(self, epoch: int) -> None:
+        """Preparations count from here on."""
+        _files.write_bytes(self.table.folder / _PREPARED / f"{epoch}" / _WHOLE, b"")
+
+    def forget_prepared(self, epoch: int) -> None:
+        """Preparations can be large: they go when their snapshot is scored."""
+        shutil.rmtree(self.table.folder / _PREPARED / f"{epoch}", ignore_errors=True)
+
+    def finish(self) -> None:
+        """Make the folder a table."""
+        shutil.rmtree(self.table.folder / _PREPARED, ignore_errors=True)
+        self.table.finish(self.names, has_labels=self.has_labels)
+
+    def _done(self, epoch: int, shard: int | None) -> bool:
+        """Whether this has been done, and all of its files are whole."""
+        if shard is None:
+            whole = self.table.folder / _PREPARED / f"{epoch}" / _WHOLE
+            return whole.exists() or not any(kappa.prepares for kappa in self.kappas)
         try:
             for name in ("labels", *self.names):
-                self.table.read(name, piece.epoch, piece.shard)
-            if piece.epoch == self.epochs[-1]:
+                self.table.read(name, epoch, shard)
+            if epoch == self.final:
                 for name in ("y_hat", "y") if self.has_labels else ("y_hat",):
-                    self.table.read(name, None, piece.shard)
+                    self.table.read(name, None, shard)
         except CorruptFile:
             return False
         return True
@@ -78,10 +139,11 @@ class Plan:
 
 def make_plan(
     model: nn.Module,
-    snapshots: SnapshotStore | str | Path | None,
+    snapshots: Snapshots | str | Path | None,
     data: Any,
     kappas: Kappa | Sequence[Kappa],
     folder: Path,
+    group: int | None = None,
 ) -> Plan:
     """Check that all fits together, and claim the folder."""
     wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
@@ -92,12 +154,20 @@ def make_plan(
     bounds = [(low, min(low + size, rows.n)) for low in range(0, rows.n, size)]
     table = TableWriter(folder, epochs, [high - low for low, high in bounds])
     _claim(folder, _identity(model, members, epochs, rows, wanted))
-    return Plan(members, wanted, rows, epochs, bounds, table)
+    size = max(1, (group or _group_of(model)) // len(members))
+    latest_first = epochs[::-1]
+    groups = [tuple(latest_first[i : i + size]) for i in range(0, len(epochs), size)]
+    return Plan(members, wanted, rows, epochs, bounds, groups, table)
 
 
-def _members(
-    snapshots: SnapshotStore | str | Path | None, kappas: list[Kappa]
-) -> list[SnapshotStore]:
+def _group_of(model: nn.Module) -> int:
+    """How many copies of a network to hold at once."""
+    tensors = (*model.parameters(), *model.buffers())
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return min(_GROUP, _GROUP_BYTES // max(1, size))
+
+
+def _members(snapshots: Snapshots | str | Path | None, kappas: list[Kappa]) -> list[Snapshots]:
     if not kappas or not all(isinstance(kappa, Kappa) for kappa in kappas):
         raise InvalidInput(
             f"`kappas` must be κ functions, got {kappas!r}: pass e.g. [SoftmaxResponse()]"
@@ -109,7 +179,7 @@ def _members(
     if not ensembles:
         if snapshots is None:
             raise InvalidInput("`snapshots` must be a store or its folder, got None: pass one")
-        return [snapshots if isinstance(snapshots, SnapshotStore) else SnapshotStore(snapshots)]
+        return [opened(snapshots)]
     stores = [[store.path.resolve() for store in kappa.stores] for kappa in ensembles]
     if len(ensembles) < len(kappas) or any(paths != stores[0] for paths in stores):
         raise InvalidInput(
@@ -119,7 +189,7 @@ def _members(
     return ensembles[0].stores
 
 
-def _common_epochs(members: list[SnapshotStore]) -> list[int]:
+def _common_epochs(members: list[Snapshots]) -> list[int]:
     epochs = members[0].epochs
     if not epochs:
         raise InvalidInput(
@@ -138,7 +208,7 @@ def _common_epochs(members: list[SnapshotStore]) -> list[int]:
 
 def _identity(
     model: nn.Module,
-    members: list[SnapshotStore],
+    members: list[Snapshots],
     epochs: list[int],
     rows: Rows,
     kappas: list[Kappa],

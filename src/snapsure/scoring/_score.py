@@ -13,13 +13,13 @@ from torch import nn
 from snapsure.scores._base import Kappa
 from snapsure.scoring._executor import Executor, LocalExecutor
 from snapsure.scoring._plan import make_plan
-from snapsure.snapshots import SnapshotStore
+from snapsure.snapshots._base import Snapshots
 from snapsure.table import ScoreTable
 
 
 def score(
     model: nn.Module,
-    snapshots: SnapshotStore | str | Path | None,
+    snapshots: Snapshots | str | Path | None,
     data: Any,
     kappas: Kappa | Sequence[Kappa],
     *,
@@ -38,7 +38,8 @@ def score(
         A network of the snapshots' architecture that maps a batch to logits. It runs where it is,
         or on an accelerator if there is one.
     snapshots : SnapshotStore or path
-        The training's snapshots; None for an `Ensemble`, which brings its own.
+        The training's snapshots, or a folder of checkpoints that another tool left (see
+        `SnapshotStore.adopt`); None for an `Ensemble`, which brings its own.
     data : DataLoader, Dataset, (inputs, labels) or inputs
         The points, in a fixed order. Labels may be missing.
     kappas : Kappa or sequence of them
@@ -68,15 +69,15 @@ def score(
                 model, snapshots, data, kappas, out=passing, executor=executor, progress=progress
             )
     folder = Path(out)
-    plan = make_plan(model, snapshots, data, kappas, folder)
-    todo = [piece for piece in plan.pieces() if not plan.done(piece)]
+    executor = LocalExecutor() if executor is None else executor
+    plan = make_plan(model, snapshots, data, kappas, folder, executor.group)
+    todo = plan.todo()
     if todo:
-        passes = len(plan.members)
-        total = len(plan.epochs) * plan.data.n * passes
-        rows = sum(plan.table.shards[piece.shard] for piece in todo) * passes
-        with _bar(total, total - rows, shown=progress) as advance:
-            (executor or LocalExecutor()).run(plan, model, todo, advance)
-    plan.table.finish(plan.names, has_labels=plan.has_labels)
+        total = len(plan.epochs) * plan.data.n * len(plan.members)
+        done = total - sum(map(plan.rows, todo))
+        with _bar(total, done, shown=progress) as advance:
+            executor.run(plan, model, todo, advance)
+    plan.finish()
     return ScoreTable.open(folder)
 
 

@@ -1,6 +1,6 @@
 """Doing the pieces of a plan in this process, one after the other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,111 +9,127 @@ from numpy.typing import NDArray
 from torch import nn
 
 from snapsure import _validate
-from snapsure.scores._data import first_rows
-from snapsure.scores._network import Network, Pass, private_copy
+from snapsure.scores._data import first_rows, row_count, to_device
+from snapsure.scores._network import Network, Pass, cloned, private_copy
 from snapsure.scoring._plan import Piece, Plan
 
 Advance = Callable[[int], None]
-Values = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Columns = dict[str, NDArray[Any]]
+Slot = tuple[int, int]  # member, epoch
 
 
 class Worker:
-    """Scores pieces; a snapshot stays loaded until a piece of another one comes."""
+    """Does pieces; a group of snapshots stays loaded until a piece of others comes."""
 
     def __init__(self, plan: Plan, model: nn.Module) -> None:
-        self._plan = plan
+        self._plan, self._model = plan, model
         first, _ = next(iter(plan.data.batches(0, plan.bounds[0][1])))
-        module = private_copy(model)
-        plan.members[0].load_into(module, plan.epochs[-1])  # what is watched is a real snapshot
-        self._network = Network(module, plan.kappas, first_rows(first))
-        self._loaded = (0, plan.epochs[-1])
-        self._prepared: dict[tuple[int, int], list[Any]] = {}
+        self._sample = cloned(first_rows(first))
+        self._networks: dict[Slot, Network] = {}
+        self._prepared: dict[Slot, list[Any]] = {}
 
     def do(self, piece: Piece, advance: Advance) -> None:
-        """Score one piece and write it: labels last, they tell that it is done."""
-        table = self._plan.table
-        final = piece.epoch == self._plan.epochs[-1]
-        y_hat = None if final else np.array(table.read("y_hat", None, piece.shard))
-        if final and len(self._plan.members) > 1:
-            y_hat = self._vote(piece)
-        votes, scores, labels = self._score(piece, y_hat, advance)
-        for name, values in scores.items():
-            table.write(name, piece.epoch, piece.shard, values)
-        own = votes.argmax(axis=1)
-        if final:
-            table.write("y_hat", None, piece.shard, own)
-            if labels is not None:
-                _validate.in_range(labels, votes.shape[1], "labels of `data`")
-                table.write("y", None, piece.shard, labels)
-        table.write("labels", piece.epoch, piece.shard, own)
+        """Do what is missing of a piece, and write it."""
+        missing = self._plan.missing(piece)
+        if not missing.epochs:
+            return
+        slots = [(m, e) for e in missing.epochs for m in range(len(self._plan.members))]
+        self._load(slots)
+        if missing.shard is None:
+            self._prepare(slots, missing.epochs)
+        else:
+            self._open_prepared(slots)
+            self._score(missing.epochs, missing.shard, advance)
 
-    def _score(
-        self, piece: Piece, y_hat: NDArray[np.int64] | None, advance: Advance
-    ) -> tuple[Values, dict[str, Values], NDArray[np.int64] | None]:
-        """Mean class probabilities and κ over the members, and the true labels."""
-        members = len(self._plan.members)
-        votes: Any = 0.0
-        scores: dict[str, Any] = dict.fromkeys(self._plan.names, 0.0)
-        labels: list[Any] = []
-        for member in range(members):
-            self._load(member, piece.epoch)
-            prepared = self._prepare(member, piece.epoch)
-            parts = list(self._batches(piece, y_hat, prepared, advance))
-            probabilities, values, labels = (list(column) for column in zip(*parts, strict=True))
-            votes = votes + np.concatenate(probabilities) / members
-            for name in scores:
-                scores[name] = scores[name] + np.concatenate([v[name] for v in values]) / members
-        known = None if labels[0] is None else np.concatenate(labels)
-        return votes, {name: np.clip(s, 0, 1) for name, s in scores.items()}, known
-
-    def _batches(
-        self,
-        piece: Piece,
-        y_hat: NDArray[np.int64] | None,
-        prepared: list[Any],
-        advance: Advance,
-    ) -> Iterator[tuple[Values, dict[str, Values], NDArray[np.int64] | None]]:
+    def _score(self, epochs: tuple[int, ...], shard: int, advance: Advance) -> None:
+        """One pass over the rows of a shard, each batch going through every snapshot."""
+        final, table = self._plan.final, self._plan.table
+        known = None if final in epochs else np.array(table.read("y_hat", None, shard))
+        scored: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
+        labels: list[Labels | None] = []
+        device = next(iter(self._networks.values())).device
         at = 0
-        for forward, labels in self._passes(piece):
-            rows = len(forward.logits)
-            probabilities = _probabilities(forward)
-            chosen = probabilities.argmax(axis=1) if y_hat is None else y_hat[at : at + rows]
-            values = {
-                kappa.name: kappa.score(forward, chosen, ready)
-                for kappa, ready in zip(self._plan.kappas, prepared, strict=True)
-            }
-            at += rows
-            advance(rows)
-            yield probabilities, values, labels
-
-    def _vote(self, piece: Piece) -> NDArray[np.int64]:
-        """What the ensemble predicts: its members must be heard before any is scored."""
-        votes: Any = 0.0
-        for member in range(len(self._plan.members)):
-            self._load(member, piece.epoch)
-            votes = votes + np.concatenate([_probabilities(f) for f, _ in self._passes(piece)])
-        chosen: NDArray[np.int64] = votes.argmax(axis=1)
-        return chosen
-
-    def _passes(self, piece: Piece) -> Iterator[tuple[Pass, NDArray[np.int64] | None]]:
         with torch.inference_mode():
-            for inputs, labels in self._plan.data.batches(*self._plan.bounds[piece.shard]):
-                yield self._network.run(inputs), labels
+            for batch, y in self._plan.data.batches(*self._plan.bounds[shard]):
+                inputs, rows = to_device(batch, device), row_count(batch)
+                y_hat = None if known is None else known[at : at + rows]
+                for epoch in epochs:  # the final one is the first of its group
+                    columns, classes = self._columns(epoch, inputs, y_hat)
+                    y_hat = columns["labels"] if y_hat is None else y_hat
+                    scored[epoch].append(columns)
+                    advance(rows * len(self._plan.members))
+                labels.append(y)
+                at += rows
+        if known is None:
+            self._write_answers(shard, scored[final], labels, classes)
+        for epoch, parts in scored.items():
+            for name in (*self._plan.names, "labels"):  # last what tells that all is there
+                table.write(name, epoch, shard, np.concatenate([part[name] for part in parts]))
 
-    def _load(self, member: int, epoch: int) -> None:
-        if self._loaded != (member, epoch):
-            self._plan.members[member].load_into(self._network.module, epoch)
-            self._loaded = (member, epoch)
+    def _columns(self, epoch: int, inputs: Any, y_hat: Labels | None) -> tuple[Columns, int]:
+        """κ and own prediction of a batch, means over the members, and how many classes are."""
+        members = range(len(self._plan.members))
+        networks = [self._networks[member, epoch] for member in members]
+        forwards = [network.run(inputs) for network in networks]
+        votes = sum(_probabilities(forward) / len(members) for forward in forwards)
+        assert isinstance(votes, np.ndarray)
+        labels = votes.argmax(axis=1)
+        columns: Columns = {"labels": labels}
+        for i, kappa in enumerate(self._plan.kappas):
+            ready = (self._prepared[member, epoch][i] for member in members)
+            values: Any = sum(
+                kappa.score(forward, labels if y_hat is None else y_hat, prepared) / len(members)
+                for forward, prepared in zip(forwards, ready, strict=True)
+            )
+            columns[kappa.name] = np.clip(values, 0, 1)
+        for network in networks:
+            network.forget()
+        return columns, votes.shape[1]
 
-    def _prepare(self, member: int, epoch: int) -> list[Any]:
-        """What the κ functions need once per snapshot, kept while its epoch lasts."""
-        self._prepared = {key: value for key, value in self._prepared.items() if key[1] == epoch}
-        if (member, epoch) not in self._prepared:
-            prepared = [kappa.prepare(self._network) for kappa in self._plan.kappas]
-            self._prepared[member, epoch] = prepared
-        return self._prepared[member, epoch]
+    def _write_answers(
+        self, shard: int, parts: list[Columns], labels: list[Any], classes: int
+    ) -> None:
+        """What the final classifier says, and what is true."""
+        table = self._plan.table
+        if labels[0] is not None:
+            y = np.concatenate(labels)
+            _validate.in_range(y, classes, "labels of `data`")
+            table.write("y", None, shard, y)
+        table.write("y_hat", None, shard, np.concatenate([part["labels"] for part in parts]))
+
+    def _load(self, slots: list[Slot]) -> None:
+        """Have these snapshots loaded, in networks that are there already if there are any."""
+        free = [slot for slot in self._networks if slot not in slots]
+        for slot in slots:
+            if slot in self._networks:
+                continue
+            member, epoch = slot
+            network = self._networks.pop(free.pop()) if free else None
+            module = private_copy(self._model) if network is None else network.module
+            self._plan.members[member].load_into(module, epoch)
+            # What is watched is a real snapshot: one of random weights may run otherwise.
+            self._networks[slot] = network or Network(module, self._plan.kappas, self._sample)
+
+    def _prepare(self, slots: list[Slot], epochs: tuple[int, ...]) -> None:
+        networks = [self._networks[slot] for slot in slots]
+        with torch.inference_mode():
+            for kappa in self._plan.kappas:
+                kappa.prepare(networks, [self._plan.folder(kappa, *slot) for slot in slots])
+        for epoch in epochs:
+            self._plan.note_prepared(epoch)
+
+    def _open_prepared(self, slots: list[Slot]) -> None:
+        self._prepared = {
+            slot: self._prepared.get(slot)
+            or [
+                kappa.prepared(self._plan.folder(kappa, *slot), self._networks[slot].device)
+                for kappa in self._plan.kappas
+            ]
+            for slot in slots
+        }
 
 
-def _probabilities(forward: Pass) -> Values:
-    probabilities: Values = forward.logits.cpu().double().softmax(dim=1).numpy()
+def _probabilities(forward: Pass) -> NDArray[np.float64]:
+    probabilities: NDArray[np.float64] = forward.logits.cpu().double().softmax(dim=1).numpy()
     return probabilities

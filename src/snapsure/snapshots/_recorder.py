@@ -40,7 +40,14 @@ class Recorder:
         *,
         dtype: str | None = None,
     ) -> None:
-        self.store = store if isinstance(store, SnapshotStore) else SnapshotStore(store)
+        if isinstance(store, str | Path):
+            store = SnapshotStore(store)
+        if not isinstance(store, SnapshotStore):
+            raise InvalidInput(
+                f"`store` must be a SnapshotStore or a folder, got {type(store).__name__}: "
+                "snapshots of other tools are only read; record into a new folder"
+            )
+        self.store = store
         self.schedule = EveryEpoch() if schedule is None else schedule
         self._dtype = dtype
 

@@ -5,7 +5,7 @@ which is replaced in the same way. Whatever happens in between, the manifest nam
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from torch import Tensor, distributed, nn
 from snapsure import _files, _validate
 from snapsure.errors import CorruptFile, InvalidInput, StorageError, StoreLocked
 from snapsure.snapshots import _weights
+from snapsure.snapshots._adopted import Adopted, is_foreign
+from snapsure.snapshots._base import Snapshots, unknown_epoch
 from snapsure.snapshots._lock import WriterLock, lock
 
 _MANIFEST = "manifest.json"
@@ -24,7 +26,7 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torc
 Entry = dict[str, Any]
 
 
-class SnapshotStore:
+class SnapshotStore(Snapshots):
     """Snapshots of one training, by epoch, in a folder.
 
     Parameters
@@ -45,26 +47,52 @@ class SnapshotStore:
         self.path = Path(path)
         self._lock: WriterLock | None = None
 
-    def __repr__(self) -> str:
-        """The folder it stands for."""
-        return f"SnapshotStore({str(self.path)!r})"
+    @staticmethod
+    def adopt(folder: str | Path, *, prefix: str | None = None) -> Snapshots:
+        """Read what other tools left in a folder, without copying or changing it.
+
+        Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded too),
+        plain `.pt`, `.pth` and `.safetensors` state dicts, Keras's `.weights.h5`. What comes back
+        can be scored like a store, and not be written to.
+
+        Epochs are taken from the names as they stand there, or from inside; where an epoch has
+        several checkpoints, the steps are. Weights are found under whatever prefix they have
+        (`module.`, `model.`, `_orig_mod.`, the name of a LightningModule's attribute).
+
+        Parameters
+        ----------
+        folder : str or Path
+            The checkpoints of one training, or a folder above them.
+        prefix : str, optional
+            Which network, if the checkpoints hold several of the same architecture.
+
+        Raises
+        ------
+        InvalidInput
+            If there are no checkpoints, or their epochs cannot be told.
+        UnsafeFile
+            If loading one could run code: pickles are read with `weights_only=True`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for epoch in (1, 2):
+        ...     torch.save(nn.Linear(3, 2).state_dict(), folder / f"epoch-{epoch}.pt")
+        >>> SnapshotStore.adopt(folder).epochs
+        [1, 2]
+        """
+        if (Path(folder) / _MANIFEST).exists():
+            raise InvalidInput(
+                f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
+                f"already: open it by SnapshotStore({str(folder)!r})"
+            )
+        return Adopted(folder, prefix=prefix)
 
     @property
     def epochs(self) -> list[int]:
         """Epochs held, in order; what another process adds is seen."""
         return sorted(self._entries())
-
-    def __len__(self) -> int:
-        """How many snapshots there are."""
-        return len(self._entries())
-
-    def __iter__(self) -> Iterator[int]:
-        """Epochs in order."""
-        return iter(self.epochs)
-
-    def __contains__(self, epoch: object) -> bool:
-        """Whether a snapshot of this epoch is held."""
-        return epoch in self._entries()
 
     def save(
         self,
@@ -222,11 +250,7 @@ class SnapshotStore:
     def _entry(self, epoch: int) -> Entry:
         entries = self._entries()
         if epoch not in entries:
-            held = f"epochs {min(entries)}…{max(entries)}" if entries else "nothing"
-            raise InvalidInput(
-                f"`epoch` must be one of those in {self.path} ({len(entries)} held: {held}), "
-                f"got {epoch}: see .epochs"
-            )
+            raise InvalidInput(unknown_epoch(self.path, list(entries), epoch))
         return entries[epoch]
 
     def _write_manifest(self, entries: dict[int, Entry]) -> None:
@@ -247,6 +271,14 @@ class SnapshotStore:
             raise CorruptFile(f"{expected}, got {size} bytes for {entry['bytes']}: {remedy}")
         if _files.sha256(path) != entry["sha256"]:
             raise CorruptFile(f"{expected}, got other bytes (SHA-256 differs): {remedy}")
+
+
+def opened(snapshots: Snapshots | str | Path) -> Snapshots:
+    """Snapshots as they are, or those in a folder: a store's, or what another tool left."""
+    if isinstance(snapshots, Snapshots):
+        return snapshots
+    path = Path(snapshots)
+    return SnapshotStore.adopt(path) if is_foreign(path) else SnapshotStore(path)
 
 
 def writes_here() -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import is_zipfile
 
 import torch
 from safetensors import SafetensorError
@@ -17,6 +18,9 @@ from torch.nn.parameter import is_lazy
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
 
 StateDict = dict[str, Tensor]
+
+# Where training loops put the weights in a checkpoint that holds more than these.
+_STATES = ("state_dict", "model_state_dict", "model")
 
 _DTYPES = {
     torch.float64: "F64",
@@ -137,8 +141,18 @@ def read_checkpoint(path: Path) -> StateDict:
         raise InvalidInput(f"checkpoint {path} must be a file, got none there: check the path")
     if path.suffix == ".safetensors":
         return read(path)
+    content = unpickled(path)
+    if isinstance(content, Mapping):
+        named = (content.get(key) for key in _STATES)
+        content = next((part for part in named if isinstance(part, Mapping)), content)
+    return dict(state_of(content))
+
+
+def unpickled(path: Path) -> Any:
+    """What `torch.save` wrote, if it is made of tensors and plain things; mapped, not copied."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        mapped = is_zipfile(path)  # PyTorch maps no files in its format of before 1.6
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         reason = str(error).splitlines()[0].removesuffix(".")
         raise UnsafeFile(
@@ -150,9 +164,42 @@ def read_checkpoint(path: Path) -> StateDict:
             f"{path} must be a whole checkpoint, got one that cannot be read "
             f"({str(error).splitlines()[0]}): copy it again"
         ) from None
-    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
-        content = content["state_dict"]
-    return dict(state_of(content))
+
+
+def without_compile(state: StateDict) -> StateDict:
+    """The names as they are before `torch.compile`, which may have wrapped any module."""
+    return {name.replace("_orig_mod.", ""): tensor for name, tensor in state.items()}
+
+
+def below(state: StateDict, prefix: str) -> StateDict:
+    """The tensors whose names begin with a prefix, by the rest of their names."""
+    return {n.removeprefix(prefix): tensor for n, tensor in state.items() if n.startswith(prefix)}
+
+
+def prefix_of(own: StateDict, state: StateDict) -> str:
+    """What stands before a model's names in a checkpoint that may hold more than the model."""
+    names, aliases = _without_aliases(own)
+    ends = (name.removesuffix(names[0]) for name in state if name.endswith(names[0]))
+    fits = [
+        prefix
+        for prefix in ends
+        if (not prefix or prefix.endswith(".")) and all(prefix + name in state for name in names)
+    ]
+    whole = [p for p in fits if below(state, p).keys() <= {*names, *aliases}]
+    same = [p for p in whole if all(state[p + n].shape == own[n].shape for n in names)]
+    if len(same) > 1:
+        raise InvalidInput(
+            f"a checkpoint must hold the model's network once, got it under {same[0]!r} and "
+            f"{same[1]!r}: say which, SnapshotStore.adopt(folder, prefix={same[0]!r})"
+        )
+    return (same or whole or fits or [""])[0]  # what does not fit is told by `fit`
+
+
+def with_ties(own: StateDict, state: StateDict) -> StateDict:
+    """A checkpoint that left out tied weights, with them."""
+    _, aliases = _without_aliases(own)
+    tied = {n: state[first] for n, first in aliases.items() if first in state and n not in state}
+    return state | tied
 
 
 def fit(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:

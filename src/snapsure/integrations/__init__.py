@@ -1,0 +1,1 @@
+"""Adapters to other libraries: thin, each optional, none imported by the rest."""

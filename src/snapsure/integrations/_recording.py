@@ -1,0 +1,44 @@
+"""What the callbacks of all frameworks share: a recorder that knows where training begins."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from snapsure.errors import InvalidInput
+from snapsure.snapshots import Recorder, SnapshotStore
+from snapsure.snapshots._schedule import Schedule
+from snapsure.snapshots._store import writes_here
+
+
+class Recording:
+    """Snapshots of a training that a framework runs, and may go on with."""
+
+    def __init__(
+        self, store: SnapshotStore | str | Path, schedule: Schedule | None, dtype: str | None
+    ) -> None:
+        self._recorder = Recorder(store, schedule, dtype=dtype)
+
+    @property
+    def store(self) -> SnapshotStore:
+        """Where the snapshots go."""
+        return self._recorder.store
+
+    def begin(self, done: int) -> None:
+        """Training starts after `done` epochs: those that an abandoned run took later go.
+
+        A new training is refused a store that holds another: at its start, not after an epoch.
+        """
+        if not writes_here():
+            return
+        if not done and len(self.store):
+            raise InvalidInput(
+                f"`store` must be empty when a training begins, got {len(self.store)} snapshots in "
+                f"{self.store.path}: choose another folder, or go on from a checkpoint of that "
+                "training"
+            )
+        self.store.rewind(done)
+
+    def take(self, model: nn.Module | Mapping[str, Tensor], epoch: int) -> None:
+        """A snapshot, if the schedule wants this epoch."""
+        self._recorder.record(model, epoch)

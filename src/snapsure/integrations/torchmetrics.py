@@ -1,0 +1,172 @@
+"""AURC, E-AURC and AUGRC as torchmetrics: fed batch by batch, gathered over all processes.
+
+κ higher is surer; losses lower is better. Areas do not add up over batches, so each metric keeps
+all points (16 bytes each) and `compute` gives exactly what the function gives for all of them.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torchmetrics import Metric
+
+from snapsure import _validate
+from snapsure.errors import InvalidInput
+from snapsure.metrics import augrc, aurc, eaurc
+
+__all__ = ["AUGRC", "AURC", "EAURC"]
+
+_RESULT = {"mps": torch.float32}  # has no float64
+
+
+class _Area(Metric):
+    """Keeps points, and asks a function of (κ, losses) about all of them.
+
+    The state is the bits of float64 as int64: a network's `.to(torch.bfloat16)` does not round
+    them, and a device without float64 can hold them.
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = False
+    plot_lower_bound = 0.0
+
+    kappa_bits: list[Tensor]
+    losses_bits: list[Tensor]
+
+    def __init__(self, area: Callable[[ArrayLike, ArrayLike], float], **options: Any) -> None:
+        super().__init__(**options)
+        area([0.0], [0])  # refuses wrong options now, not at the end of an epoch
+        self._area = area
+        self.add_state("kappa_bits", [], dist_reduce_fx="cat")
+        self.add_state("losses_bits", [], dist_reduce_fx="cat")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the state: a process without points joins the gathering with none of this type."""
+        return torch.int64
+
+    def set_dtype(self, dst_type: str | torch.dtype) -> "_Area":
+        """Leave the state as it is: rounded scores would become ties."""
+        return self
+
+    def update(self, kappa: ArrayLike | Tensor, losses: ArrayLike | Tensor) -> None:
+        """Add points.
+
+        Parameters
+        ----------
+        kappa : (n,)
+            Confidence, higher is surer.
+        losses : (n,)
+            0/1 errors, or any loss ≥ 0.
+
+        Raises
+        ------
+        InvalidInput
+            For what the function refuses, an empty batch too; no point is added then.
+        """
+        given = _validate.numbers(kappa, "kappa")
+        scores = _validate.kappa(given)
+        if (scores != given).any():  # they became ranks, which differ from batch to batch
+            raise InvalidInput(
+                f"`kappa` must be exact in float64, got {given.dtype} values that are not: "
+                "rank or rescale the scores first"
+            )
+        loss = _validate.losses(losses, scores.shape)
+        self._area(scores, loss)  # for what it alone refuses, such as losses for the integral
+        self.kappa_bits.append(_to_bits(scores).to(self.device))
+        self.losses_bits.append(_to_bits(loss).to(self.device))
+
+    def compute(self) -> Tensor:
+        """The area over all points of all processes, a float64 scalar; refuses to have none."""
+        area = self._area(_from_bits(self.kappa_bits), _from_bits(self.losses_bits))
+        dtype = _RESULT.get(self.device.type, torch.float64)
+        return torch.tensor(area, dtype=dtype, device=self.device)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw a value, or a list of them over steps; needs matplotlib."""
+        return self._plot(val, ax)
+
+
+class AURC(_Area):
+    """Area under the risk-coverage curve: `snapsure.aurc` over all batches and processes.
+
+    Parameters
+    ----------
+    ties : "expected" or "threshold"
+        Tied points in a random order (its mean, in closed form), or accepted together.
+    **options
+        Of `torchmetrics.Metric`, such as `dist_sync_on_step`.
+
+    Examples
+    --------
+    >>> metric = AURC()
+    >>> metric.update(torch.tensor([0.9, 0.8]), torch.tensor([True, False]))
+    >>> metric.update(torch.tensor([0.7, 0.6]), torch.tensor([False, False]))
+    >>> metric.compute()
+    tensor(0.5208, dtype=torch.float64)
+    """
+
+    def __init__(self, *, ties: str = "expected", **options: Any) -> None:
+        super().__init__(partial(aurc, ties=ties), **options)
+
+
+class EAURC(_Area):
+    """AURC above that of the best order in hindsight: `snapsure.eaurc`.
+
+    Parameters
+    ----------
+    ties : "expected" or "threshold"
+        As for `AURC`.
+    optimal : "exact" or "integral"
+        The best order's area as a sum, or by the paper's integral (for 0/1 errors only).
+    **options
+        Of `torchmetrics.Metric`.
+
+    Examples
+    --------
+    >>> metric = EAURC()
+    >>> metric.update(torch.tensor([0.9, 0.8, 0.2]), torch.tensor([1, 0, 0]))
+    >>> metric.compute()
+    tensor(0.5000, dtype=torch.float64)
+    """
+
+    def __init__(self, *, ties: str = "expected", optimal: str = "exact", **options: Any) -> None:
+        super().__init__(partial(eaurc, ties=ties, optimal=optimal), **options)
+
+
+class AUGRC(_Area):
+    """Area under the generalised risk-coverage curve: `snapsure.augrc`.
+
+    Parameters
+    ----------
+    ties : "expected" or "threshold"
+        As for `AURC`.
+    **options
+        Of `torchmetrics.Metric`.
+
+    Examples
+    --------
+    >>> metric = AUGRC()
+    >>> metric.update(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 0, 0, 0]))
+    >>> metric.compute()
+    tensor(0.2500, dtype=torch.float64)
+    """
+
+    def __init__(self, *, ties: str = "expected", **options: Any) -> None:
+        super().__init__(partial(augrc, ties=ties), **options)
+
+
+def _to_bits(values: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(values.astype(np.float64).view(np.int64))
+
+
+def _from_bits(bits: list[Tensor] | Tensor) -> NDArray[np.float64]:
+    parts = [bits] if isinstance(bits, Tensor) else bits  # gathered over processes, it is one
+    whole = torch.cat([torch.empty(0, dtype=torch.int64), *(part.cpu() for part in parts)])
+    values: NDArray[np.float64] = whole.numpy().view(np.float64)
+    return values

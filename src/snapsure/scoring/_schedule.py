@@ -1,0 +1,60 @@
+"""What may be done when: the order of a plan's pieces, whoever does them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from snapsure.scoring._plan import Piece, Plan
+
+
+class Schedule:
+    """Hands out pieces that can be done now, and hears of those that are done.
+
+    A piece needs y_hat of its shard, which the final snapshot gives, and what its snapshots'
+    preparations leave. These can be large: at most `width` groups of snapshots are prepared
+    before they are scored, and they go when they are.
+    """
+
+    def __init__(self, plan: Plan, todo: Sequence[Piece], width: int = 1) -> None:
+        self.width = width
+        self._plan = plan
+        self._waiting = list(todo)
+        self._running = 0
+        self._unprepared = {e for piece in todo if piece.shard is None for e in piece.epochs}
+        self._unanswered = {piece.shard for piece in todo if plan.final in piece.epochs}
+        self._left = Counter(
+            epoch for piece in todo if piece.shard is not None for epoch in piece.epochs
+        )
+        self._held: set[int] = set()
+
+    def next(self) -> Piece | None:
+        """A piece to start; preparations only where nothing can be scored."""
+        scoring = (piece for piece in self._waiting if self._can_be_scored(piece))
+        preparing = (piece for piece in self._waiting if self._can_be_prepared(piece))
+        piece = next(scoring, None) or next(preparing, None)
+        if piece is not None:
+            self._waiting.remove(piece)
+            self._running += 1
+            self._held.update(piece.epochs if piece.shard is None else ())
+        return piece
+
+    def done(self, piece: Piece) -> None:
+        """Let those start that waited for it."""
+        self._running -= 1
+        if piece.shard is None:
+            self._unprepared.difference_update(piece.epochs)
+            return
+        if self._plan.final in piece.epochs:
+            self._unanswered.discard(piece.shard)
+        self._left.subtract(piece.epochs)
+        for epoch in piece.epochs:
+            if not self._left[epoch]:
+                self._held.discard(epoch)
+                self._plan.forget_prepared(epoch)
+
+    def _can_be_scored(self, piece: Piece) -> bool:
+        answered = self._plan.final in piece.epochs or piece.shard not in self._unanswered
+        return piece.shard is not None and answered and self._unprepared.isdisjoint(piece.epochs)
+
+    def _can_be_prepared(self, piece: Piece) -> bool:
+        room = self.width * max(map(len, self._plan.groups))
+        return piece.shard is None and (not self._running or len(self._held) < room)

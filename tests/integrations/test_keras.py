@@ -1,0 +1,227 @@
+"""Keras 3 on PyTorch, as it is."""
+
+import copy
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from snapsure import (
+    Evenly,
+    MCDropout,
+    NNDistance,
+    Report,
+    SnapshotStore,
+    SoftmaxResponse,
+    aurc,
+    score,
+)
+from snapsure.errors import InvalidInput
+from snapsure.integrations.keras import Classifier, SnapshotCallback
+
+pytestmark = [
+    # Keras hands its own arrays to a NumPy that has become strict about a keyword.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning"),
+]
+
+layers = keras.layers
+
+
+def network(last="softmax"):
+    keras.utils.set_random_seed(0)
+    head = {
+        "softmax": [layers.Dense(10, activation="softmax")],
+        "softmax layer": [layers.Dense(10), layers.Softmax()],
+        "activation layer": [layers.Dense(10), layers.Activation("softmax")],
+        "logits": [layers.Dense(10)],
+    }[last]
+    return keras.Sequential(
+        [
+            layers.Input((8, 8, 1)),
+            layers.Conv2D(8, 3, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dropout(0.2),
+            layers.Dense(16, activation="relu"),
+            *head,
+        ]
+    )
+
+
+def compiled():
+    model = network()
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def channels_last(part):
+    images, labels = part
+    return images.movedim(1, -1).numpy(), labels.numpy()
+
+
+def sentence(function, *args, **kwargs):
+    with pytest.raises(InvalidInput) as caught:
+        function(*args, **kwargs)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def trained(digits, tmp_path_factory):
+    """A training with our snapshots, and Keras's own checkpoints beside them."""
+    folder = tmp_path_factory.mktemp("keras")
+    model, callback = compiled(), SnapshotCallback(folder / "store")
+    theirs = keras.callbacks.ModelCheckpoint(
+        folder / "theirs" / "{epoch:02d}.weights.h5", save_weights_only=True
+    )
+    model.fit(*channels_last(digits.train), epochs=4, verbose=0, callbacks=[callback, theirs])
+    return model, callback.store, folder / "theirs"
+
+
+def test_snapshots_are_keras_own_checkpoints(trained):
+    _, store, theirs = trained
+    adopted = SnapshotStore.adopt(theirs)
+    assert store.epochs == adopted.epochs == [1, 2, 3, 4]
+    for epoch in store:
+        model = Classifier(network())
+        adopted.load_into(model, epoch)
+        ours = store.load(epoch)
+        assert ours.keys() == model.state_dict().keys()
+        assert all(torch.equal(ours[name], t) for name, t in model.state_dict().items())
+    assert sorted(adopted.load(1))[:2] == [
+        "layers/batch_normalization/vars/0",
+        "layers/batch_normalization/vars/1",
+    ]
+    assert not torch.equal(store.load(1)["weights.000_kernel"], store.load(4)["weights.000_kernel"])
+
+
+def test_the_whole_way_to_a_report(trained, digits, tmp_path):
+    model, store, theirs = trained
+    test = channels_last(digits.test)
+    neighbours = NNDistance(channels_last(digits.train), k=50, layer="embedding")
+    classifier = Classifier(network())
+    before = copy.deepcopy(classifier.state_dict())
+    table = score(classifier, store, test, [SoftmaxResponse(), neighbours], progress=False)
+    probabilities = model.predict(test[0], verbose=0)
+    assert np.array_equal(table.y_hat, probabilities.argmax(axis=1))
+    assert np.allclose(table.kappa("softmax")[-1], probabilities.max(axis=1), rtol=0, atol=1e-6)
+    assert 0 < table.errors.mean() < 0.3
+    for name in table.names:
+        assert aurc(table.kappa(name)[-1], table.errors) < table.errors.mean()
+    again = score(classifier, theirs, test, SoftmaxResponse(), progress=False)
+    assert np.array_equal(again.kappa("softmax"), table.kappa("softmax"))
+    assert all(torch.equal(t, before[name]) for name, t in classifier.state_dict().items())
+    page = Report(table, title="digits by Keras").save(tmp_path / "report.html").read_text()
+    assert "digits by Keras" in page
+
+
+@pytest.mark.parametrize("last", ["softmax", "softmax layer", "activation layer", "logits"])
+def test_logits_whatever_the_last_layer(last):
+    model = network(last)
+    model.layers[5].kernel.assign(model.layers[5].kernel * 200)  # so that float32 says exactly 1
+    images = np.random.default_rng(0).random((50, 8, 8, 1), dtype=np.float32)
+    logits = Classifier(model)(torch.from_numpy(images)).detach()
+    said = torch.tensor(keras.ops.convert_to_numpy(model(images)))
+    probabilities = said.softmax(dim=1) if last == "logits" else said
+    assert torch.allclose(logits.softmax(dim=1), probabilities, atol=1e-6)
+    tied = probabilities.amax(dim=1) == 1
+    best, second = logits[tied].topk(2, dim=1).values.unbind(dim=1)
+    assert len((best - second).unique()) == tied.sum() > 2  # probabilities could not rank these
+
+
+def test_one_sigmoid_unit_is_two_classes():
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.Dense(1, activation="sigmoid", use_bias=False)(inputs))
+    x = torch.randn(20, 4)
+    p = model(x).detach()[:, 0]
+    both = Classifier(model)(x).softmax(dim=1).detach()
+    assert torch.allclose(both[:, 1], p, atol=1e-6)
+    assert torch.allclose(both[:, 0], 1 - p, atol=1e-6)
+
+
+def test_several_inputs_by_name_and_by_place():
+    keras.utils.set_random_seed(0)
+    left, right = keras.Input((3,), name="left"), keras.Input((2,), name="right")
+    joined = layers.Concatenate()([left, right])
+    a, b = torch.randn(5, 3), torch.randn(5, 2)
+    by_place = keras.Model([left, right], layers.Dense(4, activation="softmax")(joined))
+    by_name = keras.Model(
+        {"left": left, "right": right}, layers.Dense(4, activation="softmax")(joined)
+    )
+    for model, given in ((by_place, [a, b]), (by_name, {"left": a, "right": b})):
+        network = Classifier(model)
+        logits = network(**given) if isinstance(given, dict) else network(*given)
+        assert torch.allclose(logits.softmax(dim=1), model(given), atol=1e-6)
+
+
+def test_a_model_of_ones_own_gives_logits_itself():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(3)
+
+        def call(self, x):
+            return self.dense(x)
+
+    model = Own()
+    assert sentence(Classifier, model) == (
+        "`model` must be a Keras model that is built, got Own: give it an Input, or call it once "
+        "on a batch"
+    )
+    x = torch.randn(5, 4)
+    expected = model(x)
+    assert torch.equal(Classifier(model)(x), expected)
+    assert "embedding" not in dict(Classifier(model).named_modules())
+
+
+def test_a_schedule_and_going_on(digits, tmp_path):
+    data = channels_last(digits.train)
+    model, callback = compiled(), SnapshotCallback(tmp_path / "store", Evenly(total=4, k=2))
+    model.fit(*data, epochs=4, verbose=0, batch_size=500, callbacks=[callback])
+    assert callback.store.epochs == [1, 4]
+    more = SnapshotCallback(tmp_path / "store")
+    model.fit(*data, epochs=4, initial_epoch=2, verbose=0, batch_size=500, callbacks=[more])
+    assert more.store.epochs == [1, 3, 4]
+    message = sentence(model.fit, *data, epochs=1, verbose=0, batch_size=500, callbacks=[more])
+    assert message == (
+        f"`store` must be empty when a training begins, got 3 snapshots in {tmp_path / 'store'}: "
+        "choose another folder, or go on from a checkpoint of that training"
+    )
+
+
+def test_what_it_cannot_do_is_said(trained, digits, tmp_path):
+    model, store, theirs = trained
+    test = channels_last(digits.test)
+    assert sentence(
+        score, Classifier(network()), store, test, MCDropout(), progress=False
+    ).startswith("`model` must have dropout for MC-dropout, got no nn.Dropout")
+    assert sentence(score, nn.Linear(3, 2), theirs, test, SoftmaxResponse(), progress=False) == (
+        "`model` must be a Keras model for 04.weights.h5, got Linear: wrap it in "
+        "snapsure.integrations.keras.Classifier"
+    )
+    assert sentence(score, model, theirs, test, SoftmaxResponse(), progress=False) == (
+        "`model` must map a batch to logits, got probabilities (each row sums to 1): leave out "
+        "its last softmax, or for a Keras model use snapsure.integrations.keras.Classifier"
+    )
+
+
+def test_another_backend_is_refused():
+    """Of Keras's backends only PyTorch is installed; only the name of another is put in."""
+    code = """
+import keras
+keras.backend.backend = lambda: "jax"
+from snapsure.integrations.keras import SnapshotCallback
+try:
+    SnapshotCallback("store")
+except ValueError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == (
+        "Keras must run on PyTorch, got the backend 'jax': set KERAS_BACKEND=torch before Keras is "
+        "imported, or pass each epoch's probabilities to ScoreTable.from_probabilities"
+    )

@@ -1,0 +1,285 @@
+"""Lightning's Trainer, as it is."""
+
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from snapsure import Evenly, SnapshotStore, SoftmaxResponse, eaurc, score
+from snapsure.errors import InvalidInput
+from snapsure.integrations.lightning import SnapshotCallback
+
+pytestmark = [
+    # Lightning's advice: more workers than there are cores, a validation loop, no shuffling.
+    pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning"),
+    # Going on, it finds its own checkpoints.
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+    # Lightning reads PyTorch's trees in a way that PyTorch is giving up.
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+]
+
+
+class Module(pl.LightningModule):
+    """A network in an attribute, beside a loss that has a buffer."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.save_hyperparameters(ignore="network")
+        self.network = network
+        self.loss = nn.CrossEntropyLoss(weight=torch.ones(10))
+
+    def training_step(self, batch, _):
+        images, labels = batch
+        return self.loss(self.network(images), labels)
+
+    def validation_step(self, batch, _, dataloader_idx=0):
+        images, labels = batch
+        self.log("val_loss", self.loss(self.network(images), labels))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+
+
+def trainer(folder, *callbacks, epochs=3, **more):
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    return pl.Trainer(
+        **{
+            "max_epochs": epochs,
+            "callbacks": list(callbacks),
+            "default_root_dir": folder,
+            "accelerator": "cpu",
+            "logger": False,
+            "enable_checkpointing": any(isinstance(c, ModelCheckpoint) for c in callbacks),
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "log_every_n_steps": 1,
+            **more,
+        }
+    )
+
+
+def loaders(digits, shuffled=False):
+    """Training and validation data; the latter in batches that do not fit evenly."""
+    torch.manual_seed(0)
+    return (
+        DataLoader(TensorDataset(*digits.train), batch_size=64, shuffle=True),
+        DataLoader(TensorDataset(*digits.test), batch_size=100, shuffle=shuffled),
+    )
+
+
+def module(digits):
+    torch.manual_seed(0)
+    return Module(digits.model())
+
+
+def sentence(function, *args, **kwargs):
+    with pytest.raises(InvalidInput) as caught:
+        function(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_every_epoch_the_networks_own_weights(digits, tmp_path):
+    """Lightning's own checkpoints of the same training are the judge."""
+    callback = SnapshotCallback(tmp_path / "store")
+    theirs = ModelCheckpoint(tmp_path / "theirs", save_top_k=-1, save_last=True)
+    trainer(tmp_path, callback, theirs).fit(module(digits), *loaders(digits))
+    adopted = SnapshotStore.adopt(tmp_path / "theirs")
+    assert callback.store.epochs == [1, 2, 3]
+    assert adopted.epochs == [0, 1, 2]  # as Lightning writes them
+    for epoch in callback.store:
+        ours = callback.store.load(epoch)
+        assert ours.keys() == digits.model().state_dict().keys()
+        model = digits.model()
+        adopted.load_into(model, epoch - 1)
+        assert all(torch.equal(model.state_dict()[name], ours[name]) for name in ours)
+    assert not torch.equal(callback.store.load(1)["8.bias"], callback.store.load(3)["8.bias"])
+
+
+def test_the_validation_table_is_what_scoring_would_give(digits, tmp_path):
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    trainer(tmp_path, callback).fit(module(digits), *loaders(digits))
+    table = callback.table()
+    scored = score(
+        digits.model(), callback.store, loaders(digits)[1], SoftmaxResponse(), progress=False
+    )
+    assert np.array_equal(table.kappa("softmax"), scored.kappa("softmax"))
+    assert np.array_equal(table.y, scored.y)
+    assert np.array_equal(table.y_hat, scored.y_hat)
+    assert np.array_equal(table.labels, scored.labels)
+    assert table.epochs.tolist() == [1, 2, 3]
+    assert (eaurc(table.kappa("softmax"), table.errors) > 0).all()
+
+
+def test_no_pass_is_added(digits, tmp_path):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.calls = digits.model(), 0
+
+        def forward(self, images):
+            self.calls += 1
+            return self.inner(images)
+
+    calls = []
+    for validation in (None, tmp_path / "logits"):
+        torch.manual_seed(0)
+        model = Module(Counting())
+        callback = SnapshotCallback(tmp_path / f"store-{validation is None}", validation=validation)
+        trainer(tmp_path, callback).fit(model, *loaders(digits))
+        calls.append(model.network.calls)
+    assert calls[0] == calls[1] > 0
+
+
+def test_a_schedule_and_halved_weights(digits, tmp_path):
+    callback = SnapshotCallback(tmp_path / "store", Evenly(total=6, k=3), dtype="bfloat16")
+    trainer(tmp_path, callback, epochs=6).fit(module(digits), loaders(digits)[0])
+    assert callback.store.epochs == [2, 4, 6]
+    weight = callback.store.load(6)["0.weight"]
+    assert torch.equal(weight, weight.bfloat16().float())
+
+
+def test_a_module_that_is_the_network_itself(digits, tmp_path):
+    class Itself(Module):
+        def __init__(self):
+            super().__init__(nn.Linear(8, 10))
+            self.first = nn.Linear(64, 8)
+
+        def training_step(self, batch, _):
+            return self.loss(self.network(self.first(batch[0].flatten(1)).relu()), batch[1])
+
+    whole, named = (
+        SnapshotCallback(tmp_path / "a"),
+        SnapshotCallback(tmp_path / "b", network="first"),
+    )
+    trainer(tmp_path, whole, named, epochs=1).fit(Itself(), loaders(digits)[0])
+    assert {"network.weight", "first.weight"} <= whole.store.load(1).keys()
+    assert named.store.load(1).keys() == {"weight", "bias"}
+    message = sentence(
+        trainer(tmp_path, SnapshotCallback(tmp_path / "c", network="net")).fit,
+        Itself(),
+        loaders(digits)[0],
+    )
+    assert message == (
+        "`network` must name a child of Itself with parameters, got 'net': it has network, first"
+    )
+
+
+def test_resumed_it_goes_on_and_started_anew_it_refuses(digits, tmp_path):
+    def parts(name):
+        return SnapshotCallback(tmp_path / name, validation=tmp_path / f"{name}-logits")
+
+    def checkpoints():
+        return ModelCheckpoint(tmp_path / "theirs", save_top_k=-1, filename="{epoch}")
+
+    trainer(tmp_path, parts("store"), checkpoints()).fit(module(digits), *loaders(digits))
+    held = SnapshotStore(tmp_path / "store")
+    first = {epoch: held.sha256(epoch) for epoch in held}
+    callback = parts("store")
+    resumed = trainer(tmp_path, callback, checkpoints(), epochs=4)
+    resumed.fit(module(digits), *loaders(digits), ckpt_path=tmp_path / "theirs" / "epoch=1.ckpt")
+    assert callback.store.epochs == callback.table().epochs.tolist() == [1, 2, 3, 4]
+    assert callback.store.sha256(2) == first[2]
+
+    message = sentence(trainer(tmp_path, parts("store")).fit, module(digits), *loaders(digits))
+    assert message == (
+        f"`store` must be empty when a training begins, got 4 snapshots in {tmp_path / 'store'}: "
+        "choose another folder, or go on from a checkpoint of that training"
+    )
+
+
+def test_validation_that_tells_no_kappa_is_refused(digits, tmp_path):
+    train, _ = loaders(digits)
+
+    def fitting(model, validation, **more):
+        callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits", **more)
+        return sentence(
+            trainer(tmp_path, callback, num_sanity_val_steps=0).fit, model, train, validation
+        )
+
+    assert fitting(module(digits), loaders(digits, shuffled=True)[1]) == (
+        "the validation loader must keep its order, got one that shuffles: make it with "
+        "shuffle=False"
+    )
+
+    class Twice(Module):
+        def validation_step(self, batch, index):
+            self.network(batch[0])
+            super().validation_step(batch, index)
+
+    assert fitting(Twice(digits.model()), loaders(digits)[1]) == (
+        "validation must call the network once per batch, for logits of each labelled point, got "
+        "[(100, 10), (100, 10)] for 100 labels: name the network, SnapshotCallback(network=...), "
+        "or leave out validation="
+    )
+    assert sentence(SnapshotCallback(tmp_path / "store").table) == (
+        "`validation` must name a folder for logits, got None: pass it to SnapshotCallback"
+    )
+
+
+def test_other_validations_are_not_recorded(digits, tmp_path):
+    """Neither the check before training, nor a second loader, nor a call on its own."""
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    train, validation = loaders(digits)
+    run = trainer(tmp_path, callback, epochs=1, num_sanity_val_steps=2)
+    run.fit(module(digits), train, [validation, train])
+    assert callback.table().labels.shape == (1, len(validation.dataset))
+    run.validate(module(digits), validation, verbose=False)
+    assert callback.table().labels.shape == (1, len(validation.dataset))
+
+
+SCRIPT = """
+import sys, warnings
+from pathlib import Path
+import torch
+warnings.simplefilter("ignore")
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+from tests.conftest import digits_network
+from tests.integrations.test_lightning import Module, trainer
+from snapsure.integrations.lightning import SnapshotCallback
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    images, labels = load_digits(return_X_y=True)
+    data = TensorDataset(
+        torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
+    )
+    torch.manual_seed(0)
+    callback = SnapshotCallback(folder / "store", validation=folder / "logits")
+    trainer(folder, callback, epochs=2, devices=2, strategy="ddp").fit(
+        Module(digits_network()),
+        DataLoader(torch.utils.data.Subset(data, range(1000)), batch_size=50, shuffle=True),
+        DataLoader(torch.utils.data.Subset(data, range(1000, 1797)), batch_size=50),
+    )
+    print("wrote", callback._recording._recorder.store._lock is not None)
+"""
+
+
+def test_two_processes_one_writer(digits, tmp_path):
+    """DDP over gloo: 797 points for two processes, one of which gets a point twice."""
+    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
+    run = subprocess.run(
+        [sys.executable, tmp_path / "script.py", tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": "."},
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.split()) == ["False", "True", "wrote", "wrote"]
+    store = SnapshotStore(tmp_path / "store")
+    store.verify()
+    assert store.epochs == [1, 2]
+    scored = score(digits.model(), store, digits.test, SoftmaxResponse(), progress=False)
+    table = SnapshotCallback(tmp_path / "other", validation=tmp_path / "logits").table()
+    assert np.array_equal(table.y, scored.y)
+    assert np.allclose(table.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-6)

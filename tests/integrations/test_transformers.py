@@ -1,0 +1,239 @@
+"""Hugging Face's Trainer and models, as they are, with random weights: nothing is downloaded."""
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sklearn.datasets import load_digits
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+    ViTConfig,
+)
+
+from snapsure import (
+    Evenly,
+    MCDropout,
+    NNDistance,
+    Report,
+    SnapshotStore,
+    SoftmaxResponse,
+    aurc,
+    score,
+)
+from snapsure.errors import InvalidInput, WrongArchitecture
+from snapsure.integrations.transformers import SnapshotCallback
+from tests.integrations.texts import LIBRARIES, docstrings
+
+# PyTorch pins memory for an accelerator that is not there, at the Trainer's wish.
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
+
+EPOCHS, TRAIN, BATCH = 4, 400, 16
+
+
+class Texts:
+    """Docstrings of three libraries, a tokenizer made from them, and a BERT of two small layers."""
+
+    def __init__(self):
+        texts, labels = docstrings(800)
+        own = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        own.normalizer = normalizers.Lowercase()
+        own.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        special = ["[PAD]", "[UNK]"]
+        own.train_from_iterator(
+            texts[:TRAIN],
+            trainers.WordPieceTrainer(vocab_size=1000, special_tokens=special, show_progress=False),
+        )
+        self.tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=own, pad_token="[PAD]", unk_token="[UNK]"
+        )
+        encoded = self.tokenizer(texts, truncation=True, max_length=32)
+        data = Dataset.from_dict({**encoded, "label": labels})
+        self.train = data.select(range(TRAIN))
+        self.test = data.select(range(TRAIN, len(data)))
+        self.collator = DataCollatorWithPadding(self.tokenizer)
+
+    def model(self):
+        torch.manual_seed(0)
+        return AutoModelForSequenceClassification.from_config(
+            BertConfig(
+                vocab_size=len(self.tokenizer),
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=64,
+                max_position_embeddings=32,
+                num_labels=len(LIBRARIES),
+            )
+        )
+
+
+class Images:
+    """Digits for a small vision transformer."""
+
+    collator = None
+
+    def __init__(self):
+        digits = load_digits()
+        pixels = (digits.images[:, None] / 16).astype(np.float32)
+        data = Dataset.from_dict({"pixel_values": pixels, "labels": digits.target})
+        data = data.with_format("torch")
+        self.train = data.select(range(2 * TRAIN))
+        self.test = data.select(range(2 * TRAIN, 3 * TRAIN))
+
+    def model(self):
+        torch.manual_seed(0)
+        return AutoModelForImageClassification.from_config(
+            ViTConfig(
+                image_size=8,
+                patch_size=2,
+                num_channels=1,
+                hidden_dropout_prob=0.01,
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=64,
+                num_labels=10,
+            )
+        )
+
+
+def trainer(task, folder, *callbacks, **more):
+    return Trainer(
+        model=task.model(),
+        args=TrainingArguments(
+            **{
+                "output_dir": str(folder),
+                "num_train_epochs": EPOCHS,
+                "per_device_train_batch_size": BATCH,
+                "per_device_eval_batch_size": 100,
+                "learning_rate": 2e-3,
+                "save_strategy": "epoch",
+                "logging_strategy": "no",
+                "report_to": "none",
+                "disable_tqdm": True,
+                "use_cpu": True,
+                "seed": 0,
+                **more,
+            }
+        ),
+        train_dataset=task.train,
+        eval_dataset=task.test,
+        data_collator=task.collator,
+        callbacks=list(callbacks),
+    )
+
+
+@pytest.fixture(scope="module", params=[Texts, Images])
+def trained(request, tmp_path_factory):
+    """A finished training: the task, its Trainer, our snapshots; its checkpoints beside them."""
+    task, folder = request.param(), tmp_path_factory.mktemp("trained")
+    callback = SnapshotCallback(folder / "store")
+    run = trainer(task, folder / "theirs", callback)
+    run.train()
+    return task, run, callback.store
+
+
+def test_snapshots_are_the_trainers_own_checkpoints(trained):
+    task, run, store = trained
+    theirs = SnapshotStore.adopt(run.args.output_dir)
+    assert store.epochs == theirs.epochs == [1, 2, 3, 4]
+    for epoch in store:
+        ours, model = store.load(epoch), task.model()
+        theirs.load_into(model, epoch)  # Transformers' files have names of earlier versions
+        assert ours.keys() == model.state_dict().keys()
+        assert all(torch.equal(ours[name], t) for name, t in model.state_dict().items())
+    assert not all(torch.equal(store.load(1)[n], t) for n, t in store.load(4).items())
+
+
+def test_the_whole_way_to_a_report(trained, tmp_path):
+    """From the Trainer's own loader; κ and labels are those of its predictions."""
+    task, run, _ = trained
+    reference = run.get_eval_dataloader(task.train)
+    table = score(
+        task.model(),
+        run.args.output_dir,
+        run.get_eval_dataloader(),
+        [SoftmaxResponse(), NNDistance(reference, k=20), MCDropout(passes=5, p=0.1)],
+        progress=False,
+    )
+    said = run.predict(task.test)
+    logits = torch.tensor(said.predictions).double()
+    assert np.array_equal(table.y, said.label_ids)
+    assert np.array_equal(table.y_hat, logits.argmax(dim=1))
+    last = logits.softmax(dim=1).amax(dim=1).numpy()
+    assert np.allclose(table.kappa("softmax")[-1], last, rtol=0, atol=1e-5)
+    assert 0 < table.errors.mean() < 0.5  # it has learnt, and errs
+    assert table.names == ["softmax", "nn_distance", "mc_dropout"]
+    assert aurc(table.kappa("softmax")[-1], table.errors) < table.errors.mean()
+    page = Report(table, title="a real model").save(tmp_path / "report.html").read_text()
+    assert "a real model" in page
+    assert f"{len(table.y):,}" in page
+
+
+def test_steps_and_a_schedule(tmp_path):
+    task = Images()
+    every = SnapshotCallback(tmp_path / "every", steps=20)
+    evenly = SnapshotCallback(tmp_path / "evenly", Evenly(total=50, k=3), steps=1)
+    halved = SnapshotCallback(tmp_path / "halved", dtype="bfloat16")
+    trainer(
+        task, tmp_path / "theirs", every, evenly, halved, num_train_epochs=1, save_strategy="no"
+    ).train()
+    assert every.store.epochs == [20, 40]
+    assert evenly.store.epochs == [20, 35, 50]
+    assert halved.store.epochs == [1]
+
+
+def test_resumed_it_goes_on_and_started_anew_it_refuses(tmp_path):
+    task = Images()
+    trainer(task, tmp_path / "theirs", SnapshotCallback(tmp_path / "store")).train()
+    held = SnapshotStore(tmp_path / "store")
+    first = {epoch: held.sha256(epoch) for epoch in held}
+    callback = SnapshotCallback(tmp_path / "store")
+    steps = 2 * TRAIN // BATCH
+    checkpoint = str(tmp_path / "theirs" / f"checkpoint-{2 * steps}")
+    trainer(task, tmp_path / "theirs", callback).train(resume_from_checkpoint=checkpoint)
+    assert callback.store.epochs == [1, 2, 3, 4]
+    assert [callback.store.sha256(epoch) for epoch in (1, 2)] == [first[1], first[2]]
+    with pytest.raises(InvalidInput) as caught:
+        trainer(task, tmp_path / "theirs", SnapshotCallback(tmp_path / "store")).train()
+    assert str(caught.value) == (
+        f"`store` must be empty when a training begins, got 4 snapshots in {tmp_path / 'store'}: "
+        "choose another folder, or go on from a checkpoint of that training"
+    )
+    with pytest.raises(InvalidInput, match=r"^`steps` must be a whole number ≥ 1, got 0"):
+        SnapshotCallback(tmp_path / "store", steps=0)
+
+
+def test_checkpoints_of_another_model_are_told(tmp_path, capfd):
+    """Without the report that Transformers prints."""
+    task = Images()
+    task.model().save_pretrained(tmp_path / "checkpoint-7")
+    config = task.model().config
+    config.num_labels = 4
+    capfd.readouterr()
+    with pytest.raises(WrongArchitecture, match=r"classifier\.bias \(10,\) for \(4,\)"):
+        SnapshotStore.adopt(tmp_path).load_into(
+            AutoModelForImageClassification.from_config(config), 7
+        )
+    assert capfd.readouterr() == ("", "")
+
+
+def test_sharded_checkpoints(tmp_path):
+    task = Images()
+    model = task.model()
+    model.save_pretrained(tmp_path / "checkpoint-7", max_shard_size="20KB")
+    assert (tmp_path / "checkpoint-7" / "model.safetensors.index.json").exists()
+    store = SnapshotStore.adopt(tmp_path)
+    assert store.epochs == [7]
+    other = task.model()
+    torch.nn.init.zeros_(other.classifier.weight)
+    store.load_into(other, 7)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], tensor)

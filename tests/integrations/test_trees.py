@@ -1,0 +1,430 @@
+"""Stages of boosted trees as score tables: real models of each library, on scikit-learn's data."""
+
+import json
+import pickle
+import subprocess
+import sys
+import tracemalloc
+from decimal import Decimal
+from functools import cache
+
+import numpy as np
+import pytest
+from lightgbm import LGBMClassifier, early_stopping
+from scipy.sparse import csc_matrix
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from xgboost import XGBClassifier
+
+from snapsure import AES, Report, ScoreTable, eaurc
+from snapsure.errors import InvalidInput, NotFitted
+from snapsure.integrations.trees import score_stages
+from snapsure.report.build import METHODS, evaluate
+
+ROUNDS = 12
+DATA = {"two": load_breast_cancer(return_X_y=True), "three": load_wine(return_X_y=True)}
+
+
+def gradient(rounds, **options):
+    return GradientBoostingClassifier(n_estimators=rounds, random_state=0, **options)
+
+
+def histogram(rounds, **options):
+    return HistGradientBoostingClassifier(max_iter=rounds, random_state=0, **options)
+
+
+def xgb(rounds, **options):
+    return XGBClassifier(n_estimators=rounds, n_jobs=1, **options)
+
+
+def lgbm(rounds, **options):
+    return LGBMClassifier(n_estimators=rounds, n_jobs=1, verbose=-1, **options)
+
+
+MODELS = {
+    "gradient": gradient,
+    "gradient exponential": lambda rounds: gradient(rounds, loss="exponential"),
+    "histogram": histogram,
+    "xgb": xgb,
+    "xgb softmax": lambda rounds: xgb(rounds, objective="multi:softmax"),
+    "xgb forests": lambda rounds: xgb(rounds, num_parallel_tree=2, subsample=0.5),
+    "xgb vector leaves": lambda rounds: xgb(rounds, multi_strategy="multi_output_tree"),
+    "lgbm": lgbm,
+    "lgbm sigmoid": lambda rounds: lgbm(rounds, sigmoid=2.0),
+    "lgbm goss": lambda rounds: lgbm(rounds, data_sample_strategy="goss"),
+}
+ONLY = {
+    "gradient exponential": "two",
+    "xgb softmax": "three",
+    "xgb vector leaves": "three",
+    "lgbm goss": "two",  # the other is too small for it: no split is left after ten rounds
+}
+CASES = [(name, data) for name in MODELS for data in DATA if ONLY.get(name, data) == data]
+
+
+def halves(data):
+    x, y = DATA[data]
+    return (x[::2], y[::2]), (x[1::2], y[1::2])
+
+
+@cache
+def fitted(name, data, rounds=ROUNDS):
+    return MODELS[name](rounds).fit(*halves(data)[0])
+
+
+def own_probabilities(model, x, rounds):
+    """What the library itself gives after some rounds."""
+    if isinstance(model, XGBClassifier):
+        return model.predict_proba(x, iteration_range=(0, rounds))
+    if isinstance(model, LGBMClassifier):
+        return model.predict_proba(x, num_iteration=rounds)
+    return list(model.staged_predict_proba(x))[rounds - 1]
+
+
+@pytest.mark.parametrize(("name", "data"), CASES)
+def test_every_stage_is_the_librarys_own(name, data):
+    model, (x, y) = fitted(name, data), halves(data)[1]
+    table = score_stages(model, x, y)
+    rows = np.arange(len(y))
+    assert table.names == ["softmax"]
+    assert table.epochs.tolist() == list(range(1, ROUNDS + 1))
+    assert (table.y_hat == model.predict(x)).all()
+    assert (table.labels[-1] == table.y_hat).all()
+    assert (table.y == y).all()
+    for t, epoch in enumerate(table.epochs):
+        probabilities = own_probabilities(model, x, epoch)
+        # XGBoost's are float32.
+        close = {"rtol": 2e-6} if name.startswith("xgb") else {"rtol": 1e-12}
+        np.testing.assert_allclose(
+            table.kappa("softmax")[t], probabilities[rows, table.y_hat], **close
+        )
+        assert (table.labels[t] == probabilities.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "xgb forests", "lgbm"])
+@pytest.mark.parametrize("data", DATA)
+def test_a_stage_is_the_model_of_a_shorter_training(name, data):
+    (x, _), long = halves(data)[1], fitted(name, data)
+    short = fitted(name, data, 5)
+    table = score_stages(long, x)
+    alone = score_stages(short, x)
+    assert (table.labels[4] == alone.y_hat).all()
+    same = table.y_hat == alone.y_hat
+    assert same.mean() > 0.9
+    assert (table.kappa("softmax")[4][same] == alone.kappa("softmax")[-1][same]).all()
+
+
+@pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm"])
+def test_chosen_stages_are_those_of_the_whole_table(name):
+    model, (x, y) = fitted(name, "three"), halves("three")[1]
+    whole = score_stages(model, x, y)
+    for stages, epochs in (
+        ([2, 7], [2, 7, 12]),
+        ([7, 2, 12, 2], [2, 7, 12]),
+        (1, [12]),
+        (3, [1, 6, 12]),  # 6.5 is rounded to even
+        (100, list(range(1, 13))),
+    ):
+        part = score_stages(model, x, y, stages=stages)
+        assert part.epochs.tolist() == epochs
+        at = part.epochs - 1
+        assert (part.labels == whole.labels[at]).all()
+        # Sums in other portions, in float64: the last bits may differ.
+        np.testing.assert_allclose(part.kappa("softmax"), whole.kappa("softmax")[at], rtol=1e-13)
+
+
+def test_more_rounds_than_stages():
+    model, (x, y) = fitted("xgb", "two", 600), halves("two")[1]
+    epochs = score_stages(model, x, y).epochs
+    assert (epochs.size, epochs[0], epochs[-1]) == (250, 1, 600)
+    assert set(np.diff(epochs)) == {2, 3}
+    assert score_stages(model, x, stages=600).epochs.tolist() == list(range(1, 601))
+
+
+def test_early_stopping_ends_the_stages_where_predict_does():
+    (train, (x, y)), most = halves("two"), 200
+    stopped = {
+        "xgb": xgb(most, early_stopping_rounds=3).fit(*train, eval_set=[(x, y)], verbose=False),
+        "lgbm": lgbm(most).fit(*train, eval_X=x, eval_y=y, callbacks=[early_stopping(3, False)]),
+        "histogram": histogram(most, early_stopping=True, n_iter_no_change=3).fit(*train),
+        "gradient": gradient(most, n_iter_no_change=3).fit(*train),
+    }
+    last = {name: int(score_stages(model, x).epochs[-1]) for name, model in stopped.items()}
+    assert max(last.values()) < most
+    assert last["xgb"] == stopped["xgb"].best_iteration + 1
+    assert stopped["xgb"].get_booster().num_boosted_rounds() > last["xgb"]
+    assert last["lgbm"] == stopped["lgbm"].best_iteration_
+    for model in stopped.values():
+        table = score_stages(model, x, y)
+        final = model.predict_proba(x)[np.arange(len(y)), table.y_hat]
+        np.testing.assert_allclose(table.kappa("softmax")[-1], final, rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["gradient", "histogram", "lgbm"])
+def test_classes_of_any_kind(name):
+    wine = load_wine()
+    for classes in (wine.target_names, np.array([7, 3, 5])):
+        y = classes[wine.target]
+        model = MODELS[name](3).fit(wine.data[::2], y[::2])
+        table = score_stages(model, wine.data, list(y))
+        assert (model.classes_[table.y_hat] == model.predict(wine.data)).all()
+        assert (model.classes_[table.y] == y).all()
+        assert (table.errors == (model.predict(wine.data) != y)).all()
+
+
+@pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm"])
+@pytest.mark.parametrize("data", DATA)
+def test_pickled_models_and_subclasses(name, data):
+    model, (x, y) = fitted(name, data), halves(data)[1]
+    kappa = score_stages(model, x, y).kappa("softmax")
+    loaded = pickle.loads(pickle.dumps(model))
+    assert (score_stages(loaded, x, y).kappa("softmax") == kappa).all()
+    loaded.__class__ = type("Mine", (type(model),), {})
+    assert (score_stages(loaded, x, y).kappa("softmax") == kappa).all()
+
+
+@pytest.mark.parametrize("ending", ["json", "ubj"])
+def test_a_model_that_xgboost_saved(tmp_path, ending):
+    model, (x, y) = fitted("xgb", "three"), halves("three")[1]
+    model.save_model(tmp_path / f"model.{ending}")
+    loaded = XGBClassifier(n_jobs=1)
+    loaded.load_model(tmp_path / f"model.{ending}")
+    same = score_stages(loaded, x, y).kappa("softmax") == score_stages(model, x, y).kappa("softmax")
+    assert same.all()
+
+
+def test_continued_training():
+    train, (x, y) = halves("two")
+    for first, more in ((lgbm(5), "init_model"), (xgb(5), "xgb_model")):
+        model = type(first)(**first.get_params()).set_params(n_estimators=4)
+        model.fit(*train, **{more: first.fit(*train)})
+        table = score_stages(model, x, y)
+        assert table.epochs[-1] == 9
+        final = model.predict_proba(x)[np.arange(len(y)), table.y_hat]
+        np.testing.assert_allclose(table.kappa("softmax")[-1], final, rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["gradient", "xgb", "lgbm"])
+def test_sparse_points(name):
+    model, (x, y) = fitted(name, "three"), halves("three")[1]
+    same = score_stages(model, csc_matrix(x), y).kappa("softmax") == score_stages(model, x).kappa(
+        "softmax"
+    )
+    assert same.all()
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_sure_points_do_not_collapse(data):
+    """Against the softmax of the same margins in 28 digits."""
+    (x, y), (points, _) = halves(data)
+    model = xgb(25, learning_rate=1.0, min_child_weight=0.0, reg_lambda=0.0).fit(x, y)
+    table = score_stages(model, points, stages=1)
+    (kappa,) = table.kappa("softmax")
+    margins = model.predict(points, output_margin=True).reshape(len(points), -1)
+    if margins.shape[1] == 1:
+        margins = np.hstack([np.zeros_like(margins), margins])
+    sum_of_others = [
+        sum(Decimal(float(z - row[c])).exp() for j, z in enumerate(row.astype(float)) if j != c)
+        for row, c in zip(margins, table.y_hat, strict=True)
+    ]
+    exact = np.array([float(1 / (1 + others)) for others in sum_of_others])
+    np.testing.assert_allclose(kappa, exact, rtol=0, atol=2.5e-16)
+    single = model.predict_proba(points)[np.arange(len(points)), table.y_hat]
+    assert (single == 1).sum() > 0.2 * len(points)
+    assert (kappa == 1).sum() == 0
+    assert np.unique(kappa).size > np.unique(single).size
+
+
+def test_stages_are_not_kept_in_memory():
+    x, y = load_digits(return_X_y=True)
+    model = histogram(40, max_leaf_nodes=4).fit(x[:300], y[:300])
+    all_probabilities = 40 * len(x) * 10 * 8
+    tracemalloc.start()
+    table = score_stages(model, x, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert table.labels.shape == (40, len(x))
+    assert peak < all_probabilities / 2
+
+
+@pytest.fixture(scope="module", params=["gradient", "xgb"])
+def digits_table(request):
+    x, y = load_digits(return_X_y=True)
+    model = {
+        "gradient": gradient(40, max_depth=2),
+        "xgb": xgb(40, max_depth=2),
+    }[request.param].fit(x[:500], y[:500])
+    return score_stages(model, x[500:], y[500:])
+
+
+def test_the_whole_way_to_a_page(digits_table, tmp_path):
+    """AES, PES and LES, judged, and on the page what the functions give."""
+    table = digits_table
+    results = {each.method: each for each in evaluate(table, splits=2, resamples=100)}
+    assert list(results) == [method.name for method in METHODS]
+    final = eaurc(table.kappa("softmax")[-1], table.errors)
+    aes = eaurc(AES(30).confidence(table.kappa("softmax"), table.epochs), table.errors)
+    assert results["final"].eaurc == final
+    assert results["AES k=30"].eaurc == aes
+    assert all(0 < results[name].eaurc < table.errors.mean() for name in ("PES", "LES"))
+
+    names = [f"digit {i}" for i in range(10)]
+    page = Report(table, classes=names, title="Trees").save(tmp_path / "trees.html").read_text()
+    accuracy = 1 - table.errors.mean()
+    words = " ".join(page.split())
+    assert f"1,297 points, {100 * accuracy:.1f} % right; 40 snapshots; confidence: softmax" in words
+    assert f"E-AURC ×10³ {1e3 * final:.2f} → {1e3 * aes:.2f}, difference" in words
+    surest = np.flatnonzero(table.errors)[table.kappa("softmax")[-1][table.errors].argmax()]
+    assert f"row {surest}" in words
+    assert f"is digit {table.y[surest]}" in words
+
+
+def test_evaluated_from_the_command_line(tmp_path):
+    x, y = halves("two")[1]
+    table = score_stages(fitted("xgb", "two"), x, y)
+    table.save(tmp_path / "scores")
+    command = [sys.executable, "-c", "from snapsure.cli import app; app()"]
+    told = subprocess.run(
+        [*command, "evaluate", str(tmp_path / "scores"), "--splits", "1", "--json"],
+        capture_output=True,
+        check=True,
+    )
+    content = json.loads(told.stdout)
+    assert (content["points"], content["snapshots"]) == (len(y), ROUNDS)
+    assert content["results"][0]["eaurc"] == eaurc(table.kappa("softmax")[-1], table.errors)
+
+
+def test_no_library_is_loaded_before_a_model_of_it():
+    code = "import sys, snapsure.integrations.trees; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"xgboost", "lightgbm", "torch"}.isdisjoint(run.stdout.split())
+
+
+def sentence(kind, *arguments, **options):
+    with pytest.raises(kind) as caught:
+        score_stages(*arguments, **options)
+    return str(caught.value)
+
+
+def test_models_that_are_not_known():
+    (x, y), _ = halves("three")
+    for model in (
+        RandomForestClassifier(),
+        OneVsRestClassifier(histogram(3)),
+        make_pipeline(StandardScaler(), gradient(3)),
+    ):
+        assert sentence(InvalidInput, model.fit(x, y), x, y) == (
+            "`model` must be one of GradientBoostingClassifier, HistGradientBoostingClassifier, "
+            f"XGBClassifier, LGBMClassifier, got {type(model).__name__}: of a pipeline, pass the "
+            "last step; of another model, pass the class probabilities of its stages to "
+            "ScoreTable.from_probabilities"
+        )
+
+
+@pytest.mark.parametrize("make", [gradient, histogram, xgb, lgbm])
+def test_models_that_are_not_fitted(make):
+    model = make(3)
+    assert sentence(NotFitted, model, np.zeros((2, 3))) == (
+        f"`model` must be fitted, got {type(model).__name__} that is not: call fit first"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "required", "got"),
+    [
+        (xgb(3, booster="dart"), "gbtree", "dart"),
+        (xgb(3, booster="gblinear"), "gbtree", "gblinear"),
+        (lgbm(3, boosting_type="dart"), "gbdt", "dart"),
+        (lgbm(3, boosting_type="rf", subsample=0.5, subsample_freq=1), "gbdt", "rf"),
+    ],
+)
+def test_boosting_whose_stages_are_no_models(model, required, got):
+    (x, y), _ = halves("two")
+    assert sentence(InvalidInput, model.fit(x, y), x) == (
+        f"`model` must be boosted with {required}, got {got}, whose first trees are not the model "
+        f"as it was after as many rounds: train with {required}"
+    )
+
+
+def test_the_first_trees_of_dart_are_another_model():
+    """Why it is refused."""
+    (x, y), _ = halves("two")
+    for make, cut in (
+        (lambda n: xgb(n, booster="dart", rate_drop=0.3), {"iteration_range": (0, 10)}),
+        (lambda n: lgbm(n, boosting_type="dart"), {"num_iteration": 10}),
+    ):
+        long, short = make(30).fit(x, y), make(10).fit(x, y)
+        difference = long.predict_proba(x, **cut) - short.predict_proba(x)
+        assert np.abs(difference).max() > 0.01
+
+
+def logistic_loss(y_true, y_pred):
+    p = 1 / (1 + np.exp(-y_pred))
+    return p - y_true, p * (1 - p)
+
+
+@pytest.mark.parametrize(
+    ("model", "allowed", "got"),
+    [
+        (xgb(3, objective="binary:hinge"), "xgb", "binary:hinge"),
+        (xgb(3, objective="binary:logitraw"), "xgb", "binary:logitraw"),
+        (lgbm(3, objective="multiclassova", num_class=2), "lgbm", "multiclassova"),
+        (lgbm(3, objective=logistic_loss), "lgbm", "custom"),
+    ],
+)
+def test_objectives_without_probabilities(model, allowed, got):
+    (x, y), _ = halves("two")
+    words = {
+        "xgb": "binary:logistic or reg:logistic or multi:softprob or multi:softmax",
+        "lgbm": "binary or multiclass",
+    }[allowed]
+    assert sentence(InvalidInput, model.fit(x, y), x) == (
+        f"`model` must have the objective {words}, got {got}: "
+        "train for class probabilities that sum to 1"
+    )
+
+
+def test_points_and_stages_that_do_not_fit():
+    model, (x, y) = fitted("xgb", "three"), halves("three")[1]
+    assert sentence(InvalidInput, model, x, np.where(y == 2, 3, y)) == (
+        "`y` must hold classes that the model was trained on, got 3 at row "
+        f"{np.flatnonzero(y == 2)[0]}: compare with model.classes_"
+    )
+    assert sentence(InvalidInput, model, x, load_wine().target_names[y]) == (
+        "`y` must hold classes that the model was trained on, got 'class_0' at row 0: "
+        "compare with model.classes_"
+    )
+    assert sentence(InvalidInput, model, x, y[:-1]) == (
+        f"`y` must have one value per point of `X`, got {len(y) - 1} for {len(y)}: "
+        "pass both from the same rows"
+    )
+    assert sentence(InvalidInput, model, x, y[:, None]) == (
+        f"`y` must be 1-D (n,), got shape ({len(y)}, 1): one class per point is needed"
+    )
+    assert sentence(InvalidInput, model, x, stages=[3, 13]) == (
+        "`stages` must lie in 1…12, got 13: the model predicts with 12 rounds, ask for no others"
+    )
+    assert sentence(InvalidInput, model, x, stages=0) == (
+        "`stages` must be a whole number ≥ 1, got 0: raise it"
+    )
+    many = xgb(3).fit(x, np.stack([y == 0, y == 1], axis=1))
+    assert sentence(InvalidInput, many, x) == (
+        f"`model.predict(X)` must be 1-D (n,), got shape ({len(y)}, 2): "
+        "one class per point is needed"
+    )
+
+
+def test_probabilities_of_any_other_model_make_the_same_table():
+    """The way out that the refusal names."""
+    model, (x, y) = fitted("histogram", "three"), halves("three")[1]
+    table = score_stages(model, x, y)
+    other = ScoreTable.from_probabilities(np.stack(list(model.staged_predict_proba(x))), y)
+    np.testing.assert_allclose(table.kappa("softmax"), other.kappa("softmax"), rtol=1e-12)
+    assert (table.labels == other.labels).all()

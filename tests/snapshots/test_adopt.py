@@ -1,0 +1,335 @@
+"""Checkpoints that other tools left: found, numbered, read, and never touched."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from snapsure import Ensemble, Recorder, SnapshotStore, SoftmaxResponse, score
+from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def weights(number, prefix=""):
+    """Weights that tell which they are."""
+    return {
+        prefix + name: torch.full_like(tensor, number)
+        for name, tensor in network().state_dict().items()
+    }
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def sentence(kind, function, *args, **kwargs):
+    with pytest.raises(kind) as caught:
+        function(*args, **kwargs)
+    return str(caught.value)
+
+
+def files(folder):
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*.*")}
+
+
+@pytest.mark.parametrize(
+    ("names", "epochs"),
+    [
+        (["epoch=0-step=10.ckpt", "epoch=1-step=20.ckpt", "epoch=10-step=110.ckpt"], [0, 1, 10]),
+        (["epoch=0-step=10.ckpt", "epoch=0-step=20.ckpt", "epoch=1-step=30.ckpt"], [10, 20, 30]),
+        (["net_Epoch_03.pth", "net_Epoch_11.pth"], [3, 11]),
+        (["epoch=1-loss=0.9.ckpt", "epoch=2-loss=0.8.ckpt"], [1, 2]),
+        (["resnet18_1.pt", "resnet18_12.pt"], [1, 12]),
+        (["1_acc0.93.pt", "2_acc0.93.pt"], [1, 2]),
+        (["model-step-500.safetensors", "model-step-1000.safetensors"], [500, 1000]),
+        (["7.pt"], [7]),
+        (["vgg16-7.pt"], [7]),
+        ([".hidden-3.pt", "notes.txt", "7.pt", "8.pt"], [7, 8]),
+    ],
+)
+def test_epochs_from_names(tmp_path, names, epochs):
+    for name in names:
+        if name.endswith(".safetensors"):
+            save_file(weights(1), tmp_path / name)
+        else:
+            torch.save(weights(1), tmp_path / name)
+    store = SnapshotStore.adopt(tmp_path)
+    assert store.epochs == list(store) == epochs
+    assert len(store) == len(epochs)
+    assert epochs[0] in store
+    assert 99 not in store
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model"])
+def test_epochs_from_inside(tmp_path, key):
+    for name, epoch in {"a": 4, "b": 2, "last": 7}.items():
+        torch.save({key: weights(epoch), "epoch": epoch, "optimizer": {}}, tmp_path / f"{name}.pt")
+    store = SnapshotStore.adopt(tmp_path)
+    assert store.epochs == [2, 4, 7]
+    assert all(same(store.load(epoch), weights(epoch)) for epoch in store)
+
+
+def test_a_copy_of_the_last_is_left_out_and_a_later_last_is_not(tmp_path):
+    for epoch in (0, 1):
+        content = {"state_dict": weights(epoch), "epoch": epoch, "global_step": 10 * epoch + 10}
+        torch.save(content, tmp_path / f"epoch={epoch}-step={10 * epoch + 10}.ckpt")
+    torch.save(content, tmp_path / "last.ckpt")
+    assert SnapshotStore.adopt(tmp_path).epochs == [0, 1]
+    torch.save(content | {"epoch": 2, "global_step": 30}, tmp_path / "last.ckpt")
+    assert SnapshotStore.adopt(tmp_path).epochs == [0, 1, 2]
+
+
+def test_epochs_that_cannot_be_told_are_refused(tmp_path):
+    torch.save(weights(1), tmp_path / "best.pt")
+    torch.save(weights(1), tmp_path / "epoch-1.pt")
+    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
+        "`folder` must hold checkpoints whose epochs show in their names or inside, got best "
+        f"beside epoch-1 in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
+    )
+    (tmp_path / "epoch-1.pt").unlink()
+    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
+        "`folder` must hold checkpoints whose epochs show in their names or inside, got best "
+        f"in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
+    )
+
+
+def save_as_trainer(folder, step, epoch, shards=1, ending="safetensors"):
+    """The layout of Hugging Face's Trainer; the real Trainer's is tested with the integration."""
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    state = weights(step)
+    (path / "trainer_state.json").write_text(json.dumps({"epoch": epoch, "global_step": step}))
+    torch.save({"lr": 0.1}, path / "optimizer.pt")
+    if ending == "bin":
+        torch.save(state, path / "pytorch_model.bin")
+    elif shards == 1:
+        save_file(state, path / "model.safetensors")
+    else:
+        place = {
+            name: f"model-{i % shards:05d}-of-{shards:05d}.safetensors"
+            for i, name in enumerate(state)
+        }
+        for shard in {*place.values()}:
+            save_file({n: t for n, t in state.items() if place[n] == shard}, path / shard)
+        (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": place}))
+
+
+@pytest.mark.parametrize("kind", [{"shards": 1}, {"shards": 3}, {"ending": "bin"}])
+def test_folders_of_the_trainer(tmp_path, kind):
+    for epoch in (1, 2, 10):
+        save_as_trainer(tmp_path, 50 * epoch, float(epoch), **kind)
+    save_file(weights(0), tmp_path / "model.safetensors")  # what the Trainer leaves at the end
+    store = SnapshotStore.adopt(tmp_path)
+    assert store.epochs == [1, 2, 10]
+    assert same(store.load(10), weights(500))
+    model = network()
+    store.load_into(model, 2)
+    assert same(model.state_dict(), weights(100))
+    assert len({store.sha256(epoch) for epoch in store}) == 3
+
+
+def test_steps_where_epochs_are_not_whole(tmp_path):
+    for step in (50, 100):
+        save_as_trainer(tmp_path, step, step / 80)
+    assert SnapshotStore.adopt(tmp_path).epochs == [50, 100]
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    save_as_trainer(tmp_path, 50, 1.0, shards=2)
+    shard = tmp_path / "checkpoint-50" / "model-00001-of-00002.safetensors"
+    shard.unlink()
+    index = tmp_path / "checkpoint-50" / "model.safetensors.index.json"
+    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path) == (
+        f"{index} must have its shards beside it, got no {shard.name}: copy the folder again"
+    )
+    index.write_text("[]")
+    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path) == (
+        f"{index} must list the shards of a checkpoint, got something else: copy it again"
+    )
+
+
+@pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "model._orig_mod.module."])
+def test_prefixes_of_wrappers_go(tmp_path, prefix):
+    torch.save(weights(5, prefix), tmp_path / "epoch-1.pt")
+    store = SnapshotStore.adopt(tmp_path)
+    assert same(store.load(1), weights(5))
+    model = network()
+    store.load_into(model, 1)
+    assert same(model.state_dict(), weights(5))
+
+
+def test_a_compiled_part_is_found_under_its_own_name(tmp_path):
+    state = {name.replace("0.", "0._orig_mod.", 1): t for name, t in weights(5).items()}
+    assert any("_orig_mod" in name for name in state)
+    torch.save(state, tmp_path / "epoch-1.pt")
+    assert same(SnapshotStore.adopt(tmp_path).load(1), weights(5))
+
+
+def test_a_network_among_other_things(tmp_path):
+    """A LightningModule's checkpoint holds whatever the module does, under any name."""
+    torch.save({**weights(5, "net."), "loss.weight": torch.ones(2)}, tmp_path / "epoch-1.pt")
+    model = network()
+    SnapshotStore.adopt(tmp_path).load_into(model, 1)
+    assert same(model.state_dict(), weights(5))
+
+
+def test_a_module_whose_own_names_begin_with_model(tmp_path):
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = network()
+
+    torch.save(weights(5, "model."), tmp_path / "epoch-1.pt")
+    wrapped = Wrapped()
+    SnapshotStore.adopt(tmp_path).load_into(wrapped, 1)
+    assert same(wrapped.state_dict(), weights(5, "model."))
+
+
+def test_two_networks_in_one_checkpoint(tmp_path):
+    torch.save({**weights(1, "student."), **weights(2, "teacher.")}, tmp_path / "epoch-1.pt")
+    model = network()
+    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load_into, model, 1) == (
+        "a checkpoint must hold the model's network once, got it under 'student.' and 'teacher.': "
+        "say which, SnapshotStore.adopt(folder, prefix='student.')"
+    )
+    store = SnapshotStore.adopt(tmp_path, prefix="teacher.")
+    store.load_into(model, 1)
+    assert same(model.state_dict(), weights(2))
+    assert same(store.load(1), weights(2))
+
+
+def test_weights_that_were_tied_and_left_out(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.second.weight = self.first.weight
+
+    model = Tied()
+    state = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    del state["second.weight"]
+    save_file(state, tmp_path / "epoch-1.safetensors")
+    SnapshotStore.adopt(tmp_path).load_into(model, 1)
+    assert torch.equal(model.second.weight, state["first.weight"])
+    assert torch.equal(model.second.bias, state["second.bias"])
+
+
+def test_another_architecture_is_told(tmp_path):
+    torch.save(weights(1, "model."), tmp_path / "epoch-1.pt")
+    other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 7))
+    assert sentence(WrongArchitecture, SnapshotStore.adopt(tmp_path).load_into, other, 1) == (
+        f"checkpoint of epoch 1 ({tmp_path / 'epoch-1.pt'}) must have the architecture of `model`, "
+        "got differences: of another shape: 2.bias (2,) for (7,), 2.weight (2, 4) for (7, 4): "
+        "build the model that the snapshot was taken of"
+    )
+
+
+class RunsCode:
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_pickles_run_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state_dict": weights(1), "more": RunsCode()}, tmp_path / "epoch-1.ckpt")
+    store = SnapshotStore.adopt(tmp_path)  # the name tells the epoch: nothing is read yet
+    assert sentence(UnsafeFile, store.load, 1).startswith(
+        f"{tmp_path / 'epoch-1.ckpt'} must hold tensors alone, got a pickle that could run code"
+    )
+    (tmp_path / "epoch-1.ckpt").rename(tmp_path / "last.ckpt")
+    with pytest.raises(UnsafeFile):
+        SnapshotStore.adopt(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_old_pickle_format_is_read(tmp_path):
+    path = tmp_path / "epoch-1.pt"
+    torch.save(weights(3), path, _use_new_zipfile_serialization=False)
+    assert same(SnapshotStore.adopt(tmp_path).load(1), weights(3))
+
+
+def test_a_folder_above_will_do_and_two_trainings_will_not(tmp_path):
+    deep = tmp_path / "lightning_logs" / "version_0" / "checkpoints"
+    deep.mkdir(parents=True)
+    torch.save(weights(1), deep / "epoch=1.ckpt")
+    assert SnapshotStore.adopt(tmp_path).epochs == [1]
+    other = tmp_path / "lightning_logs" / "version_1" / "checkpoints"
+    other.mkdir(parents=True)
+    torch.save(weights(1), other / "epoch=1.ckpt")
+    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
+        "`folder` must hold the checkpoints of one training, got some in "
+        f"{deep} and in {other}: name one of these"
+    )
+
+
+def test_nothing_there(tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        assert sentence(InvalidInput, SnapshotStore.adopt, folder) == (
+            "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5 or "
+            f"checkpoint-* folders), got none in {folder}: check the path"
+        )
+
+
+def test_a_store_is_no_folder_of_others(tmp_path):
+    SnapshotStore(tmp_path).save(network(), 1)
+    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
+        f"`folder` must hold checkpoints of other tools, got {tmp_path}, which is a store already: "
+        f"open it by SnapshotStore({str(tmp_path)!r})"
+    )
+
+
+def test_an_unknown_epoch(tmp_path):
+    torch.save(weights(1), tmp_path / "epoch-1.pt")
+    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load, 2) == (
+        f"`epoch` must be one of those in {tmp_path} (1 held: epochs 1…1), got 2: see .epochs"
+    )
+
+
+def test_what_changes_after_adoption_is_noticed(tmp_path):
+    path = tmp_path / "epoch-1.pt"
+    torch.save(weights(1), path)
+    store = SnapshotStore.adopt(tmp_path)
+    store.verify()
+    torch.save({**weights(2), "more": torch.ones(99)}, path)
+    told = f"checkpoint of epoch 1 ({path}) must be as it was when the folder was adopted, got "
+    remedy = ": adopt the folder again when training has ended"
+    assert sentence(CorruptFile, store.load, 1) == f"{told}another file{remedy}"
+    path.unlink()
+    for function in (store.load, store.sha256):
+        assert sentence(CorruptFile, function, 1) == f"{told}no file{remedy}"
+    with pytest.raises(CorruptFile):
+        store.verify()
+
+
+def test_it_cannot_be_recorded_into(tmp_path):
+    torch.save(weights(1), tmp_path / "epoch-1.pt")
+    assert sentence(InvalidInput, Recorder, SnapshotStore.adopt(tmp_path)) == (
+        "`store` must be a SnapshotStore or a folder, got Adopted: snapshots of other tools are "
+        "only read; record into a new folder"
+    )
+
+
+def test_scored_like_a_store_and_left_as_it_was(digits, tmp_path):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    for epoch in digits.store:
+        state = {f"module.{name}": t for name, t in digits.store.load(epoch).items()}
+        torch.save({"state_dict": state, "epoch": epoch}, folder / f"epoch={epoch}.ckpt")
+    before = files(folder)
+    ours, theirs = (
+        score(digits.model(), source, digits.test, SoftmaxResponse(), progress=False)
+        for source in (digits.store, str(folder))
+    )
+    assert np.array_equal(ours.kappa("softmax"), theirs.kappa("softmax"))
+    assert np.array_equal(ours.epochs, theirs.epochs)
+    together = Ensemble([digits.store, folder])
+    table = score(digits.model(), None, digits.test, together, progress=False)
+    assert np.allclose(table.kappa("ensemble"), ours.kappa("softmax"), rtol=0, atol=1e-12)
+    assert files(folder) == before
