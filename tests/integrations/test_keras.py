@@ -143,6 +143,15 @@ def test_one_sigmoid_unit_is_two_classes():
     assert torch.allclose(both[:, 0], 1 - p, atol=1e-6)
 
 
+def test_a_head_that_is_a_model_itself():
+    keras.utils.set_random_seed(0)
+    head = keras.Sequential([layers.Input((8,)), layers.Dense(1, activation="sigmoid")])
+    model = keras.Sequential([layers.Input((4,)), layers.Dense(8, activation="relu"), head])
+    x = torch.randn(20, 4)
+    both = Classifier(model)(x).softmax(dim=1).detach()
+    assert torch.allclose(both[:, 1], model(x).detach()[:, 0], atol=1e-6)
+
+
 def test_several_inputs_by_name_and_by_place():
     keras.utils.set_random_seed(0)
     left, right = keras.Input((3,), name="left"), keras.Input((2,), name="right")
@@ -160,8 +169,8 @@ def test_several_inputs_by_name_and_by_place():
 
 def test_a_model_of_ones_own_gives_logits_itself():
     class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
+        def __init__(self, **options):
+            super().__init__(**options)
             self.dense = layers.Dense(3)
 
         def call(self, x):
@@ -175,6 +184,12 @@ def test_a_model_of_ones_own_gives_logits_itself():
     x = torch.randn(5, 4)
     expected = model(x)
     assert torch.equal(Classifier(model)(x), expected)
+    assert sentence(copy.deepcopy, Classifier(model)).startswith(
+        "`model` must be one that Keras can copy, got an error ("
+    )
+    registered = keras.saving.register_keras_serializable("test")(Own)()
+    registered(x)
+    assert torch.equal(copy.deepcopy(Classifier(registered))(x), Classifier(registered)(x))
     assert "embedding" not in dict(Classifier(model).named_modules())
 
 
@@ -205,7 +220,23 @@ def test_what_it_cannot_do_is_said(trained, digits, tmp_path):
     )
     assert sentence(score, model, theirs, test, SoftmaxResponse(), progress=False) == (
         "`model` must map a batch to logits, got probabilities (each row sums to 1): leave out "
-        "its last softmax, or for a Keras model use snapsure.integrations.keras.Classifier"
+        "its last softmax (snapsure.integrations.keras.Classifier does so for a Keras model whose "
+        "last layer it is)"
+    )
+    other = Classifier(
+        keras.Sequential([layers.Input((8, 8, 1)), layers.Flatten(), layers.Dense(10)])
+    )
+    assert sentence(score, other, theirs, test, SoftmaxResponse(), progress=False).startswith(
+        f"checkpoint of epoch 4 ({theirs / '04.weights.h5'}) must have the architecture of `model`"
+    )
+    two = keras.Input((4,))
+    assert sentence(Classifier, keras.Model(two, [two, layers.Dense(2)(two)])) == (
+        "`model` must have one output, got 2: make a keras.Model of the one that classifies"
+    )
+    unclear = Classifier(keras.Sequential([two, layers.Dense(1), layers.LeakyReLU()]))
+    assert sentence(unclear, torch.zeros(3, 4)) == (
+        "`model` must end in a Dense layer or an activation to have one output, got another layer "
+        "there: logits and probabilities look alike; give two outputs"
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 from snapsure import Evenly, SnapshotStore, SoftmaxResponse, eaurc, score
 from snapsure.errors import InvalidInput
@@ -205,9 +205,15 @@ def test_validation_that_tells_no_kappa_is_refused(digits, tmp_path):
             trainer(tmp_path, callback, num_sanity_val_steps=0).fit, model, train, validation
         )
 
-    assert fitting(module(digits), loaders(digits, shuffled=True)[1]) == (
-        "the validation loader must keep its order, got one that shuffles: make it with "
-        "shuffle=False"
+    chosen = DataLoader(TensorDataset(*digits.test), sampler=SubsetRandomSampler(range(100)))
+    for loader in (loaders(digits, shuffled=True)[1], chosen):
+        assert fitting(module(digits), loader) == (
+            "the validation loader must keep its order, got one that shuffles or has a sampler of "
+            "its own: make it with shuffle=False and no sampler"
+        )
+    probable = Module(nn.Sequential(digits.model(), nn.Softmax(dim=1)))
+    assert fitting(probable, loaders(digits)[1]).startswith(
+        "`model` must map a batch to logits, got probabilities"
     )
 
     class Twice(Module):
@@ -219,6 +225,11 @@ def test_validation_that_tells_no_kappa_is_refused(digits, tmp_path):
         "validation must call the network once per batch, for logits of each labelled point, got "
         "[(100, 10), (100, 10)] for 100 labels: name the network, SnapshotCallback(network=...), "
         "or leave out validation="
+    )
+    silent = SnapshotCallback(tmp_path / "silent", validation=tmp_path / "logits")
+    assert sentence(silent.table) == (
+        f"logits must be there of one epoch at least, got none in {tmp_path / 'logits'}: let "
+        "training finish an epoch that ends with validation"
     )
     assert sentence(SnapshotCallback(tmp_path / "store").table) == (
         "`validation` must name a folder for logits, got None: pass it to SnapshotCallback"
@@ -234,6 +245,59 @@ def test_other_validations_are_not_recorded(digits, tmp_path):
     assert callback.table().labels.shape == (1, len(validation.dataset))
     run.validate(module(digits), validation, verbose=False)
     assert callback.table().labels.shape == (1, len(validation.dataset))
+
+
+def test_validation_that_is_no_epochs_end_is_left_out(digits, tmp_path):
+    """The table is what scoring would give, or has no such epoch."""
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    run = trainer(tmp_path, callback, epochs=2, val_check_interval=7)  # of 16 batches
+    run.fit(module(digits), *loaders(digits))
+    assert callback.store.epochs == [1, 2]
+    assert sentence(callback.table).startswith("logits must be there of one epoch at least")
+
+
+def test_a_try_leaves_nothing(digits, tmp_path):
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    trainer(tmp_path, callback, fast_dev_run=True).fit(module(digits), *loaders(digits))
+    assert not list(tmp_path.iterdir())
+
+
+def test_after_an_exception_nothing_listens(digits, tmp_path):
+    class Fails(Module):
+        def validation_step(self, batch, index):
+            super().validation_step(batch, index)
+            raise RuntimeError("in mid-validation")
+
+    model = Fails(digits.model())
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    with pytest.raises(RuntimeError, match="in mid-validation"):
+        trainer(tmp_path, callback, num_sanity_val_steps=0).fit(model, *loaders(digits))
+    assert not model.network._forward_hooks
+
+
+def test_weights_beside_the_only_child_are_not_lost(digits, tmp_path):
+    class Scaled(Module):
+        def __init__(self):
+            super().__init__(digits.model())
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def training_step(self, batch, _):
+            return self.loss(self.scale * self.network(batch[0]), batch[1])
+
+    callback = SnapshotCallback(tmp_path / "store")
+    trainer(tmp_path, callback, epochs=1).fit(Scaled(), loaders(digits)[0])
+    assert {"scale", "network.0.weight"} <= callback.store.load(1).keys()
+
+
+def test_another_trainings_logits_are_kept(digits, tmp_path):
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    trainer(tmp_path, callback, epochs=1).fit(module(digits), *loaders(digits))
+    other = SnapshotCallback(tmp_path / "other", validation=tmp_path / "logits")
+    assert sentence(trainer(tmp_path, other).fit, module(digits), *loaders(digits)) == (
+        "`validation` must be an empty folder when a training begins, got logits of 1 epochs in "
+        f"{tmp_path / 'logits'}: choose another"
+    )
+    assert callback.table().epochs.tolist() == [1]
 
 
 SCRIPT = """

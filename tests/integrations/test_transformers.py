@@ -177,6 +177,17 @@ def test_the_whole_way_to_a_report(trained, tmp_path):
     assert f"{len(table.y):,}" in page
 
 
+def test_a_data_set_without_a_loader_is_told_how(tmp_path):
+    task = Images()
+    SnapshotStore(tmp_path).save(task.model(), 1)
+    with pytest.raises(InvalidInput) as caught:
+        score(task.model(), tmp_path, task.test, SoftmaxResponse(), progress=False)
+    assert str(caught.value) == (
+        "`data` must say how rows become batches, got a data set of Hugging Face's: pass "
+        "trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn"
+    )
+
+
 def test_steps_and_a_schedule(tmp_path):
     task = Images()
     every = SnapshotCallback(tmp_path / "every", steps=20)
@@ -185,9 +196,16 @@ def test_steps_and_a_schedule(tmp_path):
     trainer(
         task, tmp_path / "theirs", every, evenly, halved, num_train_epochs=1, save_strategy="no"
     ).train()
-    assert every.store.epochs == [20, 40]
+    assert every.store.epochs == [20, 40, 50]  # the last, which makes the predictions
     assert evenly.store.epochs == [20, 35, 50]
     assert halved.store.epochs == [1]
+
+
+def test_an_epoch_that_is_cut_short_is_one(tmp_path):
+    """50 steps are an epoch; the Trainer would call the end of these 2.4."""
+    callback = SnapshotCallback(tmp_path / "store")
+    trainer(Images(), tmp_path / "theirs", callback, max_steps=120, save_strategy="no").train()
+    assert callback.store.epochs == [1, 2, 3]
 
 
 def test_resumed_it_goes_on_and_started_anew_it_refuses(tmp_path):
@@ -207,6 +225,15 @@ def test_resumed_it_goes_on_and_started_anew_it_refuses(tmp_path):
         f"`store` must be empty when a training begins, got 4 snapshots in {tmp_path / 'store'}: "
         "choose another folder, or go on from a checkpoint of that training"
     )
+    early = SnapshotCallback(tmp_path / "early", steps=10)
+    stop = {"max_steps": 10, "save_strategy": "steps", "save_steps": 10}
+    trainer(task, tmp_path / "first", early, **stop).train()
+    again = SnapshotCallback(tmp_path / "early", steps=10)
+    inside = str(tmp_path / "first" / "checkpoint-10")  # in the first epoch
+    trainer(task, tmp_path / "first", again, **{**stop, "max_steps": 20}).train(
+        resume_from_checkpoint=inside
+    )
+    assert again.store.epochs == [10, 20]
     with pytest.raises(InvalidInput, match=r"^`steps` must be a whole number ≥ 1, got 0"):
         SnapshotCallback(tmp_path / "store", steps=0)
 

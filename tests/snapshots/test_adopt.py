@@ -50,12 +50,18 @@ def files(folder):
         (["1_acc0.93.pt", "2_acc0.93.pt"], [1, 2]),
         (["model-step-500.safetensors", "model-step-1000.safetensors"], [500, 1000]),
         (["7.pt"], [7]),
+        (["net_acc0.95_e1.pt", "net_acc0.91_e2.pt", "net_acc0.93_e3.pt"], [1, 2, 3]),
+        (["train_loss_epoch=1.25-epoch=0.ckpt", "train_loss_epoch=0.5-epoch=1.ckpt"], [0, 1]),
+        (["optimizer_7.pt", "rng_state.pth", "7.pt"], [7]),
+        (["epoch=0-val/loss=0.47.ckpt", "epoch=1-val/loss=0.31.ckpt"], [0, 1]),
+        (["epoch_3/model.pt", "epoch_12/model.pt"], [3, 12]),
         (["vgg16-7.pt"], [7]),
         ([".hidden-3.pt", "notes.txt", "7.pt", "8.pt"], [7, 8]),
     ],
 )
 def test_epochs_from_names(tmp_path, names, epochs):
     for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         if name.endswith(".safetensors"):
             save_file(weights(1), tmp_path / name)
         else:
@@ -67,7 +73,7 @@ def test_epochs_from_names(tmp_path, names, epochs):
     assert 99 not in store
 
 
-@pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model"])
+@pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model", "net"])
 def test_epochs_from_inside(tmp_path, key):
     for name, epoch in {"a": 4, "b": 2, "last": 7}.items():
         torch.save({key: weights(epoch), "epoch": epoch, "optimizer": {}}, tmp_path / f"{name}.pt")
@@ -90,14 +96,26 @@ def test_epochs_that_cannot_be_told_are_refused(tmp_path):
     torch.save(weights(1), tmp_path / "best.pt")
     torch.save(weights(1), tmp_path / "epoch-1.pt")
     assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        "`folder` must hold checkpoints whose epochs show in their names or inside, got best "
-        f"beside epoch-1 in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
+        "`folder` must hold checkpoints whose epochs show in their names or inside, each once, "
+        f"got best beside epoch-1 in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
     )
     (tmp_path / "epoch-1.pt").unlink()
     assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        "`folder` must hold checkpoints whose epochs show in their names or inside, got best "
-        f"in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
+        "`folder` must hold checkpoints whose epochs show in their names or inside, each once, "
+        f"got best in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
     )
+    (tmp_path / "best.pt").rename(tmp_path / "epoch-1.pt")
+    save_file(weights(1), tmp_path / "epoch-1.safetensors")
+    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
+        "`folder` must hold checkpoints whose epochs show in their names or inside, each once, "
+        f"got two of epoch-1 in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
+    )
+
+
+def test_a_measurement_is_no_epoch(tmp_path):
+    torch.save(weights(1), tmp_path / "ckpt_best_0.93.pt")
+    with pytest.raises(InvalidInput, match=r"got ckpt_best_0\.93 in"):
+        SnapshotStore.adopt(tmp_path)
 
 
 def save_as_trainer(folder, step, epoch, shards=1, ending="safetensors"):
@@ -203,6 +221,13 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     store.load_into(model, 1)
     assert same(model.state_dict(), weights(2))
     assert same(store.load(1), weights(2))
+    assert same(SnapshotStore.adopt(tmp_path, prefix="teacher").load(1), weights(2))
+    mistyped = SnapshotStore.adopt(tmp_path, prefix="techer.")
+    for function, given in ((mistyped.load, (1,)), (mistyped.load_into, (model, 1))):
+        assert sentence(InvalidInput, function, *given) == (
+            "`prefix` must stand before names in the checkpoints, got 'techer.': they have "
+            "student.0.weight, student.0.bias, student.1.weight …"
+        )
 
 
 def test_weights_that_were_tied_and_left_out(tmp_path):
@@ -240,8 +265,11 @@ def test_pickles_run_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": weights(1), "more": RunsCode()}, tmp_path / "epoch-1.ckpt")
     store = SnapshotStore.adopt(tmp_path)  # the name tells the epoch: nothing is read yet
-    assert sentence(UnsafeFile, store.load, 1).startswith(
-        f"{tmp_path / 'epoch-1.ckpt'} must hold tensors alone, got a pickle that could run code"
+    assert sentence(UnsafeFile, store.load, 1) == (
+        f"{tmp_path / 'epoch-1.ckpt'} must hold tensors and plain values alone, got a pickle that "
+        f"could run code on loading (it needs {os.mkdir.__module__}.mkdir): if you trust it, load "
+        "it yourself and save its state_dict(), or allow the type by "
+        "torch.serialization.add_safe_globals"
     )
     (tmp_path / "epoch-1.ckpt").rename(tmp_path / "last.ckpt")
     with pytest.raises(UnsafeFile):
@@ -266,6 +294,49 @@ def test_a_folder_above_will_do_and_two_trainings_will_not(tmp_path):
     assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
         "`folder` must hold the checkpoints of one training, got some in "
         f"{deep} and in {other}: name one of these"
+    )
+
+
+def test_stores_below_are_left_out(tmp_path):
+    SnapshotStore(tmp_path / "ours").save(network(), 1)
+    torch.save(weights(1), tmp_path / "epoch-7.pt")
+    assert SnapshotStore.adopt(tmp_path).epochs == [7]
+    (tmp_path / "epoch-7.pt").unlink()
+    with pytest.raises(InvalidInput, match="got none in"):
+        SnapshotStore.adopt(tmp_path)
+
+
+def test_a_single_folder_of_the_trainer_and_an_adapter(tmp_path):
+    save_as_trainer(tmp_path, 50, 1.0)
+    assert SnapshotStore.adopt(tmp_path / "checkpoint-50").epochs == [1]
+    folder = tmp_path / "checkpoint-60"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}")
+    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
+        f"`folder` must hold whole networks, got an adapter in {folder}: merge it into its network "
+        "and save that"
+    )
+
+
+def test_an_empty_file_and_one_without_weights(tmp_path):
+    (tmp_path / "epoch-1.pt").touch()
+    assert sentence(CorruptFile, SnapshotStore.adopt(tmp_path).load, 1) == (
+        f"{tmp_path / 'epoch-1.pt'} must be a whole checkpoint, got one that cannot be read "
+        "(EOFError): copy it again"
+    )
+    (tmp_path / "epoch-1.pt").unlink()
+    save_file({}, tmp_path / "epoch-1.safetensors")
+    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load, 1) == (
+        f"checkpoint {tmp_path / 'epoch-1.safetensors'} must hold at least one tensor, got none: "
+        "move it away"
+    )
+
+
+def test_a_file_is_no_folder(tmp_path):
+    torch.save(weights(1), tmp_path / "epoch-1.pt")
+    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path / "epoch-1.pt") == (
+        "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5 or "
+        f"checkpoint-* folders), got a file: pass its folder, {tmp_path}"
     )
 
 

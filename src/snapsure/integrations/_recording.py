@@ -24,14 +24,14 @@ class Recording:
         """Where the snapshots go."""
         return self._recorder.store
 
-    def begin(self, done: int) -> None:
+    def begin(self, done: int, *, new: bool) -> None:
         """Training starts after `done` epochs: those that an abandoned run took later go.
 
         A new training is refused a store that holds another: at its start, not after an epoch.
         """
         if not writes_here():
             return
-        if not done and len(self.store):
+        if new and len(self.store):
             raise InvalidInput(
                 f"`store` must be empty when a training begins, got {len(self.store)} snapshots in "
                 f"{self.store.path}: choose another folder, or go on from a checkpoint of that "

@@ -59,7 +59,7 @@ class SnapshotCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Check that this training and the store belong together, before its first epoch."""
         if not self._begun:
-            self._recording.begin(epoch)
+            self._recording.begin(epoch, new=epoch == 0)
             self._begun = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -108,14 +108,25 @@ class Classifier(nn.Module):
         if last is not None:
             output = keras.ops.matmul(self.embedding(output), last.kernel)
             output = output if last.bias is None else output + last.bias.value
-        if output.shape[-1] == 1:  # one sigmoid unit: its logit is against 0
-            output = torch.cat((torch.zeros_like(output), output), dim=-1)
-        logits: Tensor = output
-        return logits
+        if output.shape[-1] > 1:
+            return output  # type: ignore[no-any-return]
+        if body is self._parts[0]:
+            raise InvalidInput(
+                "`model` must end in a Dense layer or an activation to have one output, got "
+                "another layer there: logits and probabilities look alike; give two outputs"
+            )
+        return torch.cat((torch.zeros_like(output), output), dim=-1)  # its logit is against 0
 
     def __deepcopy__(self, memo: Any) -> "Classifier":
         """A Classifier of a copy: copied one by one, its parts would share no weights."""
-        return Classifier(copy.deepcopy(self._parts[0], memo))
+        try:
+            return Classifier(copy.deepcopy(self._parts[0], memo))
+        except TypeError as error:
+            raise InvalidInput(
+                f"`model` must be one that Keras can copy, got an error "
+                f"({str(error).splitlines()[0]}): give its class get_config and "
+                "@keras.saving.register_keras_serializable()"
+            ) from None
 
     def load_weights(self, filepath: str) -> None:
         """Take the weights of a `.weights.h5` file."""
@@ -127,8 +138,16 @@ def _cut(model: Any) -> tuple[Any, Any]:
     if not isinstance(model, keras.Sequential | _Functional):
         return model, None
     inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    if len(model.outputs) != 1:
+        raise InvalidInput(
+            f"`model` must have one output, got {len(model.outputs)}: make a keras.Model of the "
+            "one that classifies"
+        )
     last = model.layers[-1]
     squashes = (keras.activations.softmax, keras.activations.sigmoid)
+    if isinstance(last, keras.Sequential | _Functional):
+        body, dense = _cut(last)
+        return (model, None) if body is last else (keras.Model(inputs, body(last.input)), dense)
     if last.output is not model.outputs[0]:
         return model, None
     if isinstance(last, keras.layers.Dense) and last.activation in (*squashes, _linear):

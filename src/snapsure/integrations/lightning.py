@@ -11,12 +11,19 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelP
 from lightning.pytorch.trainer.states import TrainerFn
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+)
 from torch.utils.hooks import RemovableHandle
 
 from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
 from snapsure.scores._data import split
+from snapsure.scores._network import refuse_probabilities
 from snapsure.scores._recorded import RecordedLogits, recorded
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._schedule import Schedule
@@ -41,10 +48,12 @@ class SnapshotCallback(Callback):
         `EveryEpoch()` by default.
     network : str, optional
         The attribute of the LightningModule that is the network, whose weights are saved under its
-        own names. If not given: its only child with parameters, or itself if it has several.
+        own names. If not given: its only child with parameters; or itself, if there are parameters
+        beside that child, or if it is a list.
     validation : str or Path, optional
         A folder for the network's logits on the first validation loader, which Lightning computes
-        anyway; `table()` makes scores of them. The loader must keep its order.
+        anyway; `table()` makes scores of them. The loader must keep its order. Epochs at whose end
+        there was no validation are left out.
     dtype : str, optional
         As for `SnapshotStore.save`.
     """
@@ -77,6 +86,8 @@ class SnapshotCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check that this training and the store belong together."""
+        if _is_trial(trainer):
+            return
         if isinstance(trainer.strategy, DeepSpeedStrategy | FSDPStrategy | ModelParallelStrategy):
             raise InvalidInput(
                 "the strategy must keep all weights in one process, got "
@@ -84,16 +95,18 @@ class SnapshotCallback(Callback):
                 "by SnapshotStore.adopt"
             )
         _network(pl_module, self._network)
-        self._recording.begin(trainer.current_epoch)
+        self._recording.begin(trainer.current_epoch, new=trainer.global_step == 0)
         if self._validation is not None:
             self._validation.begin(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the snapshot."""
+        if _is_trial(trainer):
+            return
         epoch = trainer.current_epoch + 1
         self._recording.take(_network(pl_module, self._network), epoch)
         if self._validation is not None:
-            self._validation.keep(epoch)
+            self._validation.keep(epoch, trainer.global_step)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen to the network."""
@@ -118,6 +131,13 @@ class SnapshotCallback(Callback):
         if self._validation is not None and _within_training(trainer):
             self._validation.gather(trainer, pl_module)
 
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Leave the network as it was."""
+        if self._validation is not None:
+            self._validation.deafen()
+
 
 class _Validation:
     """The logits of one validation after the other, by a hook on the network."""
@@ -128,23 +148,37 @@ class _Validation:
         self._heard: list[Tensor] = []
         self._parts: list[tuple[Tensor, Tensor]] = []
         self._whole: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None
+        self._step = 0  # how far training was at the last validation
 
     def begin(self, trainer: Trainer) -> None:
-        if isinstance(_sampler(trainer), RandomSampler):
+        if not _keeps_order(trainer):
             raise InvalidInput(
-                "the validation loader must keep its order, got one that shuffles: make it with "
-                "shuffle=False"
+                "the validation loader must keep its order, got one that shuffles or has a sampler "
+                "of its own: make it with shuffle=False and no sampler"
             )
-        if writes_here():
-            self.logits.rewind(trainer.current_epoch)
+        if not writes_here():
+            return
+        if trainer.global_step == 0 and self.logits.epochs:
+            raise InvalidInput(
+                f"`validation` must be an empty folder when a training begins, got logits of "
+                f"{len(self.logits.epochs)} epochs in {self.logits.folder}: choose another"
+            )
+        self.logits.rewind(trainer.current_epoch)
 
     def listen(self, network: nn.Module) -> None:
+        self.deafen()
         self._heard, self._parts = [], []
         self._handle = network.register_forward_hook(self._hook)
 
+    def deafen(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
     def _hook(self, module: nn.Module, args: Any, output: Any) -> None:
-        logits = output["logits"] if isinstance(output, Mapping) else output
-        self._heard.append(logits.detach().float().cpu())
+        logits = output.get("logits") if isinstance(output, Mapping) else output
+        known = logits if isinstance(logits, Tensor) else torch.empty(0)
+        self._heard.append(known.detach().float().cpu())
 
     def hear(self, batch: Any, loader: int) -> None:
         heard, self._heard = self._heard, []
@@ -158,11 +192,14 @@ class _Validation:
                 f"point, got {shapes} for {0 if labels is None else len(labels)} labels: name the "
                 "network, SnapshotCallback(network=...), or leave out validation="
             )
+        refuse_probabilities(heard[0])
         self._parts.append((heard[0], torch.from_numpy(labels)))
 
     def gather(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert self._handle is not None
-        self._handle.remove()
+        self.deafen()
+        self._step = trainer.global_step
+        if not self._parts:
+            return
         logits, labels = (torch.cat(column) for column in zip(*self._parts, strict=True))
         sampler = _sampler(trainer)
         if isinstance(sampler, DistributedSampler):
@@ -173,9 +210,9 @@ class _Validation:
             logits, labels = logits[:n], labels[:n]
         self._whole = logits.numpy(), labels.numpy()
 
-    def keep(self, epoch: int) -> None:
-        """Write the last validation's logits, if there was one in this epoch."""
-        if self._whole is not None and writes_here():
+    def keep(self, epoch: int, step: int) -> None:
+        """Write the last validation's logits, if training has not gone on since."""
+        if self._whole is not None and self._step == step and writes_here():
             self.logits.write(epoch, *self._whole)
         self._whole = None
 
@@ -183,7 +220,11 @@ class _Validation:
 def _network(module: LightningModule, name: str | None) -> nn.Module:
     children = {own: child for own, child in module.named_children() if [*child.parameters()]}
     if name is None:
-        return next(iter(children.values())) if len(children) == 1 else module
+        only = next(iter(children.values())) if len(children) == 1 else None
+        itself = [*module.parameters(recurse=False)] or isinstance(
+            only, nn.ModuleList | nn.ModuleDict
+        )
+        return module if only is None or itself else only
     if name not in children:
         raise InvalidInput(
             f"`network` must name a child of {type(module).__name__} with parameters, got "
@@ -193,12 +234,27 @@ def _network(module: LightningModule, name: str | None) -> nn.Module:
 
 
 def _sampler(trainer: Trainer) -> Any:
-    """The sampler of the first validation loader."""
+    """The sampler of the first validation loader; None where there is nothing to choose from."""
     loaders = trainer.val_dataloaders
     first = loaders[0] if isinstance(loaders, list | tuple) else loaders
-    return first.sampler if isinstance(first, DataLoader) else None
+    if not isinstance(first, DataLoader) or isinstance(first.dataset, IterableDataset):
+        return None
+    batches: Any = first.batch_sampler
+    return batches.sampler if type(batches) is BatchSampler else batches or first.sampler
+
+
+def _keeps_order(trainer: Trainer) -> bool:
+    sampler = _sampler(trainer)
+    shared = isinstance(sampler, DistributedSampler) and not sampler.shuffle
+    return sampler is None or shared or isinstance(sampler, SequentialSampler)
 
 
 def _within_training(trainer: Trainer) -> bool:
     """Whether this validation is an epoch's, and no check before training or call on its own."""
-    return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
+    other = trainer.sanity_checking or _is_trial(trainer)
+    return trainer.state.fn == TrainerFn.FITTING and not other
+
+
+def _is_trial(trainer: Trainer) -> bool:
+    """Whether this is a try of a few batches, of which nothing is to be kept."""
+    return bool(getattr(trainer, "fast_dev_run", False))

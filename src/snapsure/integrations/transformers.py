@@ -30,8 +30,9 @@ class SnapshotCallback(TrainerCallback):
     schedule : Schedule, optional
         `EveryEpoch()` by default.
     steps : int, optional
-        Count optimizer steps instead of epochs, and ask the schedule at every multiple of this. For
-        a given number in all: `SnapshotCallback(store, Evenly(total=max_steps), steps=1)`.
+        Count optimizer steps instead of epochs, and ask the schedule at every multiple of this and
+        at the last. For a given number in all: `SnapshotCallback(store, Evenly(total=max_steps),
+        steps=1)`.
     dtype : str, optional
         As for `SnapshotStore.save`.
     """
@@ -46,6 +47,7 @@ class SnapshotCallback(TrainerCallback):
     ) -> None:
         self._recording = Recording(store, schedule, dtype)
         self._steps = None if steps is None else _validate.count(steps, "steps")
+        self._done = 0
 
     @property
     def store(self) -> SnapshotStore:
@@ -56,18 +58,23 @@ class SnapshotCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Check that this training and the store belong together."""
-        self._recording.begin(int(state.epoch or 0) if self._steps is None else state.global_step)
+        self._done = int(state.epoch or 0)
+        done = self._done if self._steps is None else state.global_step
+        self._recording.begin(done, new=state.global_step == 0)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Take the snapshot of an epoch."""
+        self._done += 1  # counted: `state.epoch` of an epoch that max_steps cuts short is no end
         if self._steps is None:
-            self._recording.take(kwargs["model"], round(state.epoch))
+            self._recording.take(kwargs["model"], self._done)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Take the snapshot of a step."""
-        if self._steps is not None and state.global_step % self._steps == 0:
+        if self._steps is None:
+            return
+        if state.global_step % self._steps == 0 or state.global_step == state.max_steps:
             self._recording.take(kwargs["model"], state.global_step)

@@ -48,6 +48,11 @@ class Rows(ABC):
             return _Stream(DataLoader(data, batch_size=_BATCH), name)
         if isinstance(data, Dataset):
             return _Loaded(DataLoader(data, batch_size=_BATCH), name)
+        if type(data).__module__.startswith("datasets."):
+            raise InvalidInput(
+                f"`{name}` must say how rows become batches, got a data set of Hugging Face's: "
+                "pass trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn"
+            )
         return _Arrays(data, name)
 
     @property

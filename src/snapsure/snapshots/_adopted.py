@@ -13,14 +13,16 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from snapsure import _files
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
 from snapsure.snapshots import _weights
 from snapsure.snapshots._base import Snapshots, unknown_epoch
-from snapsure.snapshots._numbering import Times, numbered
+from snapsure.snapshots._numbering import Times, in_name, numbered
 from snapsure.snapshots._pretrained import renamed
 
 _PICKLES = (".ckpt", ".pt", ".pth")
 _ENDS = (*_PICKLES, ".safetensors", ".weights.h5")
+# Hidden files, and what training loops keep beside the weights.
+_NO_NETWORK = (".", "optimizer", "scheduler", "scaler", "rng_state")
 _WRAPPERS = ("module.", "model.")
 
 
@@ -45,7 +47,11 @@ class Checkpoint(NamedTuple):
         state: dict[str, Tensor] = {}
         for file in self.files:
             state |= _weights.read_checkpoint(file)
-        return state
+        if not state:
+            raise InvalidInput(
+                f"checkpoint {self.files[0]} must hold at least one tensor, got none: move it away"
+            )
+        return _weights.without_compile(state)
 
     def times(self) -> Times:
         """Epoch and step, where they are told inside."""
@@ -75,7 +81,7 @@ class Adopted(Snapshots):
 
     def __init__(self, folder: str | Path, *, prefix: str | None = None) -> None:
         self.path = Path(folder)
-        self._prefix = prefix
+        self._prefix = prefix if not prefix else prefix.removesuffix(".") + "."
         found = _checkpoints(self.path)
         places = numbered([one.name for one in found], lambda i: found[i].times(), self.path)
         self._found = {epoch: found[place] for epoch, place in sorted(places.items())}
@@ -92,9 +98,9 @@ class Adopted(Snapshots):
 
         `_orig_mod.` is taken out of all names; `module.` and `model.` where all begin with it.
         """
-        state = _weights.without_compile(self._checkpoint(epoch).state())
+        state = self._checkpoint(epoch).state()
         if self._prefix is not None:
-            return _weights.below(state, self._prefix)
+            return self._below_prefix(state)
         while prefix := next((p for p in _WRAPPERS if all(n.startswith(p) for n in state)), None):
             state = _weights.below(state, prefix)
         return state
@@ -117,14 +123,18 @@ class Adopted(Snapshots):
                     f"`model` must be a Keras model for {file.name}, got {type(model).__name__}: "
                     "wrap it in snapsure.integrations.keras.Classifier"
                 )
-            model.load_weights(str(file))
+            _load_h5(model, file, epoch)
             return
-        network = _weights.unwrapped(model)
-        state = renamed(network, _weights.without_compile(checkpoint.state()))
+        network, state = _weights.unwrapped(model), checkpoint.state()
         own = network.state_dict()
-        prefix = _weights.prefix_of(own, state) if self._prefix is None else self._prefix
-        part = _weights.with_ties(own, _weights.below(state, prefix))
-        _weights.fit(model, part, f"checkpoint of epoch {epoch} ({checkpoint.files[0]})")
+        if self._prefix is None:
+            part = _weights.below(state, _weights.prefix_of(own, state))
+        else:
+            part = self._below_prefix(state)
+        part = _weights.with_ties(own, part)
+        if part.keys() != own.keys():
+            part = renamed(network, part)
+        _weights.fit(model, part, f"checkpoint of epoch {epoch} ({file})")
 
     def sha256(self, epoch: int) -> str:
         """The hash of the checkpoint's files, taken when it is first asked for."""
@@ -145,6 +155,15 @@ class Adopted(Snapshots):
         """
         for epoch in self.epochs:
             self.load(epoch)
+
+    def _below_prefix(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        part = _weights.below(state, self._prefix or "")
+        if not part:
+            raise InvalidInput(
+                f"`prefix` must stand before names in the checkpoints, got {self._prefix!r}: they "
+                f"have {', '.join(list(state)[:3])} …"
+            )
+        return part
 
     def _checkpoint(self, epoch: int) -> Checkpoint:
         if epoch not in self._found:
@@ -171,11 +190,15 @@ def is_foreign(folder: Path) -> bool:
 def _checkpoints(folder: Path) -> list[Checkpoint]:
     places = list(_folders(folder)) if folder.is_dir() else []
     if not places:
+        got = f"a file: pass its folder, {folder.parent}" if folder.is_file() else None
         raise InvalidInput(
             f"`folder` must hold checkpoints ({', '.join(_ENDS)} or checkpoint-* folders), got "
-            f"none in {folder}: check the path"
+            + (got or f"none in {folder}: check the path")
         )
     if len(places) > 1:
+        spread = _one_in_each(folder, places)
+        if spread:
+            return spread
         raise InvalidInput(
             f"`folder` must hold the checkpoints of one training, got some in {places[0]} and in "
             f"{places[1]}: name one of these"
@@ -188,22 +211,53 @@ def _folders(folder: Path) -> Iterable[Path]:
     if _saved_by_trainer(folder) or _plain(folder):
         return [folder]
     below = sorted(path for path in folder.rglob("*") if path.is_dir())
-    found = [path for path in below if _saved_by_trainer(path) or _plain(path)]
+    found = [
+        path
+        for path in below
+        if not (path / "manifest.json").exists() and (_saved_by_trainer(path) or _plain(path))
+    ]
     return [path for path in found if path.parent not in found]
 
 
+def _one_in_each(folder: Path, places: Iterable[Path]) -> list[Checkpoint]:
+    """A training with a folder per epoch: `epoch_1/model.pt`, or a name of Lightning's with a /."""
+    found = [
+        one._replace(name=str(one.files[0].relative_to(folder)))
+        for place in places
+        for one in _plain(place)
+    ]
+    # What comes before the part that tells the epoch must be the same: else they are several.
+    parts = [one.name.split("/") for one in found]
+    at = [next((i for i, p in enumerate(own) if in_name(p).epoch is not None), 0) for own in parts]
+    epochs = {in_name(own[i]).epoch for own, i in zip(parts, at, strict=True)}
+    before = {tuple(own[:i]) for own, i in zip(parts, at, strict=True)}
+    return found if None not in epochs and len(epochs) == len(found) and len(before) == 1 else []
+
+
 def _saved_by_trainer(folder: Path) -> list[Checkpoint]:
-    """Hugging Face's folders, one per checkpoint."""
+    """Hugging Face's folders, one per checkpoint; or one of them itself."""
+    one = (folder / "trainer_state.json").is_file()
+    paths = [folder] if one else sorted(folder.glob("checkpoint-*"))
     found = []
-    for path in sorted(folder.glob("checkpoint-*")):
-        for name in ("model.safetensors", "pytorch_model.bin"):
-            if (path / name).is_file():
-                found.append(Checkpoint(path.name, (path / name,)))
-                break
-            if (path / f"{name}.index.json").is_file():
-                found.append(Checkpoint(path.name, _shards(path / f"{name}.index.json")))
-                break
+    for path in paths:
+        files = _weight_files(path)
+        if files:
+            found.append(Checkpoint(path.name, files))
+        elif (path / "adapter_config.json").is_file():
+            raise InvalidInput(
+                f"`folder` must hold whole networks, got an adapter in {path}: merge it into its "
+                "network and save that"
+            )
     return found
+
+
+def _weight_files(path: Path) -> tuple[Path, ...]:
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (path / name).is_file():
+            return (path / name,)
+        if (path / f"{name}.index.json").is_file():
+            return _shards(path / f"{name}.index.json")
+    return ()
 
 
 def _shards(index: Path) -> tuple[Path, ...]:
@@ -226,7 +280,7 @@ def _plain(folder: Path) -> list[Checkpoint]:
         Checkpoint(path.name.removesuffix(end), (path,))
         for path in sorted(folder.iterdir())
         for end in _ENDS
-        if path.name.endswith(end) and path.is_file() and not path.name.startswith(".")
+        if path.name.endswith(end) and path.is_file() and not path.name.startswith(_NO_NETWORK)
     ]
 
 
@@ -243,6 +297,17 @@ def _whole(value: object) -> int | None:
     if isinstance(value, int | float) and abs(value - round(value)) < 1e-6 and value >= 0:
         return round(value)
     return None
+
+
+def _load_h5(model: ReadsKeras, path: Path, epoch: int) -> None:
+    _read_h5(path)  # refuses what is cut short
+    try:
+        model.load_weights(str(path))
+    except (KeyError, ValueError) as error:
+        raise WrongArchitecture(
+            f"checkpoint of epoch {epoch} ({path}) must have the architecture of `model`, got "
+            f"Keras's refusal ({str(error).splitlines()[0]}): build the model that it was taken of"
+        ) from None
 
 
 def _read_h5(path: Path) -> dict[str, Tensor]:

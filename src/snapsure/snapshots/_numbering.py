@@ -1,12 +1,14 @@
 """Which epoch a checkpoint is of, told from its name or from what lies inside."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from snapsure.errors import InvalidInput
 
+_DECIMAL = re.compile(r"\d+\.\d+")
 _EPOCH = re.compile(r"epoch[\s=_.-]*(\d+)", re.IGNORECASE)
 _STEP = re.compile(r"(?:step|checkpoint)[\s=_.-]*(\d+)", re.IGNORECASE)
 
@@ -21,6 +23,12 @@ class Times(NamedTuple):
 Inside = Callable[[int], Times]
 
 
+def in_name(name: str) -> Times:
+    """What a name says. Decimals are measurements (`loss=0.31`), whatever word is before them."""
+    plain = _DECIMAL.sub("#", name)
+    return Times(_last(_EPOCH, plain), _last(_STEP, plain))
+
+
 def numbered(names: Sequence[str], inside: Inside, folder: Path) -> dict[int, int]:
     """The place of each checkpoint by its number: epochs, else steps, else a number in the names.
 
@@ -28,25 +36,24 @@ def numbered(names: Sequence[str], inside: Inside, folder: Path) -> dict[int, in
     like `last.ckpt`, known from inside to be of the same time as one whose name tells it, is left
     out: it is a copy.
     """
-    said = [Times(_found(_EPOCH, name), _found(_STEP, name)) for name in names]
+    said = [in_name(name) for name in names]
     told = [time.epoch is not None for time in said]
+    places = list(range(len(names)))
     if not all(told) or _twice([time.epoch for time in said]):
         said = [
             _completed(time, inside(i)) if None in time else time for i, time in enumerate(said)
         ]
         known = {time for time, by_name in zip(said, told, strict=True) if by_name}
-        places = [i for i, time in enumerate(said) if told[i] or time not in known]
-    else:
-        places = list(range(len(names)))
+        places = [i for i in places if told[i] or said[i] not in known]
     for numbers in ([said[i].epoch for i in places], [said[i].step for i in places]):
         if None not in numbers and not _twice(numbers):
             return dict(zip([n for n in numbers if n is not None], places, strict=True))
     return dict(zip(_differing(names, folder), range(len(names)), strict=True))
 
 
-def _found(pattern: re.Pattern[str], name: str) -> int | None:
-    match = pattern.search(name)
-    return None if match is None else int(match[1])
+def _last(pattern: re.Pattern[str], name: str) -> int | None:
+    found = pattern.findall(name)
+    return int(found[-1]) if found else None
 
 
 def _completed(name: Times, inside: Times) -> Times:
@@ -62,15 +69,18 @@ def _twice(numbers: Sequence[int | None]) -> bool:
 
 def _differing(names: Sequence[str], folder: Path) -> list[int]:
     """The first number that differs from name to name, where they are otherwise alike."""
-    parts = [re.split(r"(\d+)", name) for name in names]
+    parts = [re.split(r"(\d+)", _DECIMAL.sub("#", name)) for name in names]
     words = [part[::2] for part in parts]
     columns = list(zip(*(map(int, part[1::2]) for part in parts), strict=False))
     differing = [list(column) for column in columns if not _twice(column)]
-    if not differing or any(other != words[0] for other in words):
-        odd = next((name for name, own in zip(names, words, strict=True) if own != words[0]), "")
+    alike = all(other == words[0] for other in words)
+    if not differing or not alike:
+        odd = [name for name, own in zip(names, words, strict=True) if own != words[0]]
+        same = [name for name, count in Counter(names).items() if count > 1]
+        got = f"two of {same[0]}" if same else " beside ".join([names[0], *odd[:1]])
         raise InvalidInput(
-            f"`folder` must hold checkpoints whose epochs show in their names or inside, got "
-            f"{names[0]}{f' beside {odd}' if odd else ''} in {folder}: name them epoch-1, epoch-2 "
-            "…, and move others away"
+            f"`folder` must hold checkpoints whose epochs show in their names or inside, each "
+            f"once, got {got} in {folder}: name them epoch-1, epoch-2 …, and move others away"
         )
+    # Of a single name it is the last: `resnet18-7` is of epoch 7.
     return differing[-1] if len(names) == 1 else differing[0]

@@ -19,14 +19,12 @@ def renamed(model: nn.Module, state: StateDict) -> StateDict:
     transformers: Any = sys.modules.get("transformers")
     if transformers is None or not isinstance(model, transformers.PreTrainedModel):
         return state
-    if state.keys() == model.state_dict().keys():
-        return state
     with _quiet(transformers.utils.logging):
         try:
             loaded, told = type(model).from_pretrained(
                 None, config=model.config, state_dict=dict(state), output_loading_info=True
             )
-        except RuntimeError:  # shapes differ, which the caller finds again and tells
+        except (RuntimeError, TypeError):  # other shapes, or a class that is made otherwise
             return state
     return state if any(told.values()) else dict(loaded.state_dict())
 

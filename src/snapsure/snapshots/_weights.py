@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -144,8 +145,18 @@ def read_checkpoint(path: Path) -> StateDict:
     content = unpickled(path)
     if isinstance(content, Mapping):
         named = (content.get(key) for key in _STATES)
-        content = next((part for part in named if isinstance(part, Mapping)), content)
+        content = next((part for part in named if isinstance(part, Mapping)), _only_state(content))
     return dict(state_of(content))
+
+
+def _only_state(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The one entry that is a state dict, if what is around it is none."""
+    states = [
+        part
+        for part in content.values()
+        if isinstance(part, Mapping) and part and all(isinstance(t, Tensor) for t in part.values())
+    ]
+    return states[0] if len(states) == 1 else content
 
 
 def unpickled(path: Path) -> Any:
@@ -154,15 +165,18 @@ def unpickled(path: Path) -> Any:
         mapped = is_zipfile(path)  # PyTorch maps no files in its format of before 1.6
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
-        reason = str(error).splitlines()[0].removesuffix(".")
+        needed = re.search(r"GLOBAL (\S+)", str(error))
         raise UnsafeFile(
-            f"{path} must hold tensors alone, got a pickle that could run code on loading "
-            f"({reason}): load it where you trust it, and save its state_dict()"
+            f"{path} must hold tensors and plain values alone, got a pickle that could run code on "
+            f"loading (it needs {needed[1] if needed else 'more than that'}): if you trust it, "
+            "load it yourself and save its state_dict(), or allow the type by "
+            "torch.serialization.add_safe_globals"
         ) from None
     except Exception as error:  # whatever bytes that are no checkpoint make torch say
+        said = " ".join([type(error).__name__, *str(error).splitlines()[:1]])
         raise CorruptFile(
-            f"{path} must be a whole checkpoint, got one that cannot be read "
-            f"({str(error).splitlines()[0]}): copy it again"
+            f"{path} must be a whole checkpoint, got one that cannot be read ({said}): copy it "
+            "again"
         ) from None
 
 
