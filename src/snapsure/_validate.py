@@ -99,6 +99,26 @@ def probabilities(value: ArrayLike, name: str = "p") -> NDArray[np.float64]:
     return x.astype(np.float64)
 
 
+def logits(value: ArrayLike, name: str = "logits") -> NDArray[np.float64]:
+    """Give one finite row of float64 per point, one column per class."""
+    x = numbers(value, name)
+    if x.ndim != 2:
+        raise InvalidInput(
+            f"`{name}` must be 2-D (n, classes), got shape {x.shape}: pass one snapshot's logits"
+        )
+    _not_empty(x, name)
+    _finite(x, name, ("class", "row"))
+    return x.astype(np.float64)
+
+
+def labels(value: ArrayLike, shape: tuple[int, ...], name: str, of: str) -> NDArray[np.int64]:
+    """Give the class of each point of an array `of`, (n, classes), whose shape is given."""
+    x = whole_numbers(_column(value, name), name)
+    same_length(of, shape[:1], name, x.size)
+    in_range(x, shape[1], f"`{name}`")
+    return x
+
+
 def fraction(value: float, name: str, *, open_above: bool = False) -> float:
     """Give a number in (0, 1], or in (0, 1)."""
     x = number(value, name)
@@ -123,6 +143,14 @@ def at_least(value: float, least: float, name: str) -> float:
     x = number(value, name)
     if x < least:
         raise InvalidInput(f"`{name}` must be ≥ {least:g}, got {value}: raise it")
+    return x
+
+
+def positive(value: float, name: str) -> float:
+    """Give a finite number above 0."""
+    x = number(value, name)
+    if x <= 0:
+        raise InvalidInput(f"`{name}` must be > 0, got {value}: raise it")
     return x
 
 
@@ -244,7 +272,8 @@ def _not_empty(x: NDArray[Any], name: str) -> None:
         )
 
 
-def _finite(x: NDArray[Any], name: str) -> None:
+def _finite(x: NDArray[Any], name: str, axes: tuple[str, str] = ("row", "snapshot")) -> None:
+    """Refuse NaN and infinity; `axes` are named from the last one on."""
     if x.dtype.kind != "f":
         return
     # NaN and infinity travel through a sum, which needs one pass and no temporary.
@@ -254,9 +283,7 @@ def _finite(x: NDArray[Any], name: str) -> None:
     nans = np.isnan(x)
     bad, kind = (nans, "NaN") if nans.any() else (np.isinf(x), "infinite")
     first = np.unravel_index(int(np.argmax(bad)), x.shape)
-    place = " of ".join(
-        f"{word} {at}" for word, at in zip(("row", "snapshot"), first[::-1], strict=False)
-    )
+    place = " of ".join(f"{word} {at}" for word, at in zip(axes, first[::-1], strict=False))
     raise InvalidInput(
         f"`{name}` must be finite, got {int(bad.sum())} {kind} (first at {place}): "
         "drop or impute those rows"

@@ -12,8 +12,8 @@ from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 
 Kappa = NDArray[np.float64]
 
-# E-AURCs nearer than this differ by rounding alone.
-_EQUAL = 1e-13
+# Areas nearer than this differ by rounding alone.
+EQUAL = 1e-13
 
 
 def table_of(kappa: ArrayLike, snapshots: int | None = None) -> Kappa:
@@ -49,7 +49,7 @@ def epochs_of(epochs: ArrayLike | None, snapshots: int) -> NDArray[np.int64]:
 
 def best_snapshot(excess: NDArray[np.float64]) -> int:
     """The snapshot of the least E-AURC; of equals (but for rounding), the latest."""
-    return int(np.flatnonzero(excess <= excess.min() + _EQUAL)[-1])
+    return int(np.flatnonzero(excess <= excess.min() + EQUAL)[-1])
 
 
 def fitted(value: Any, name: str) -> Any:
@@ -65,8 +65,8 @@ def write_json(path: str | Path, kind: str, content: dict[str, Any]) -> None:
     _files.write_bytes(Path(path), text.encode())
 
 
-def read_json(path: str | Path, kind: str) -> dict[str, Any]:
-    """Read a fitted estimator."""
+def read_json(path: str | Path, kind: str, key: str = "snapshots") -> dict[str, Any]:
+    """Read a fitted estimator, which must have the key."""
     content: Any
     try:
         content = json.loads(Path(path).read_bytes())
@@ -75,6 +75,6 @@ def read_json(path: str | Path, kind: str) -> dict[str, Any]:
     except ValueError:
         content = None
     known = isinstance(content, dict) and content.get("format") == f"snapsure {kind} 1"
-    if not known or "snapshots" not in content:
+    if not known or key not in content:
         raise CorruptFile(f"{path} must be a fitted {kind}, got something else: save it again")
     return dict(content)

@@ -44,8 +44,8 @@ class Ensemble(Kappa):
 
     @property
     def name(self) -> str:
-        """`ensemble`, with the base's name behind it where that is not softmax."""
-        return "ensemble" if self.base.name == "softmax" else f"ensemble_{self.base.name}"
+        """`ensemble`, or `ensemble_` and the base's."""
+        return ensemble_name(self.base)
 
     @property
     def layers(self) -> list[str | None]:
@@ -78,3 +78,8 @@ class Ensemble(Kappa):
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
         """Of one member; the engine takes the mean."""
         return self.base.score(forward, y_hat, prepared)
+
+
+def ensemble_name(base: Kappa) -> str:
+    """`ensemble`, with the base's name behind it where that is not softmax."""
+    return "ensemble" if base.name == "softmax" else f"ensemble_{base.name}"

@@ -49,7 +49,7 @@ class Network(Snapshot):
         sample = cloned(to_device(sample, self.device))
         untouched = _versions(sample)
         with torch.inference_mode():
-            order = probe(module, lambda: _refuse_probabilities(self._call(sample)))
+            order = probe(module, lambda: refuse_probabilities(self._call(sample)))
         self._spoils = _versions(sample) != untouched
         self._watch_layers(order)
         if any(kappa.stochastic for kappa in kappas):
@@ -267,13 +267,14 @@ def cloned(value: Any) -> Any:
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, value)
 
 
-def _refuse_probabilities(output: Tensor) -> None:
+def refuse_probabilities(output: Tensor) -> None:
     """Softmax of probabilities is no confidence, and nothing later would show it."""
     sums = output.double().sum(dim=1)
     if output.shape[1] > 1 and (output >= 0).all() and (sums - 1).abs().max() < 1e-4:
         raise InvalidInput(
             "`model` must map a batch to logits, got probabilities (each row sums to 1): leave out "
-            "its last softmax, or for a Keras model use snapsure.integrations.keras.Classifier"
+            "its last softmax (snapsure.integrations.keras.Classifier does so for a Keras model "
+            "whose last layer it is)"
         )
 
 

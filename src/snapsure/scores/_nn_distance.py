@@ -1,7 +1,6 @@
 """NN-distance: do the nearest training points, as the network sees them, share the answer?"""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from snapsure import _validate
-from snapsure.errors import InvalidInput
 from snapsure.scores._base import Forward, Kappa, Snapshot, Values
 from snapsure.scores._data import Rows
-from snapsure.scores._reference import Reference, squares_of, written
+from snapsure.scores._neighbours import blocks, embed, embedding_of, nearest, searching
+from snapsure.scores._reference import Reference, squares_of
 
-# Distances are taken for blocks of at most this many queries and references at a time.
-_QUERIES, _REFERENCES = 512, 1 << 14
 # What float32 may do to a distance before its row is computed again in float64.
 _TOLERANCE = 1e-5
 
@@ -67,74 +64,33 @@ class NNDistance(Kappa):
 
     def prepare(self, snapshots: Sequence[Snapshot], folders: Sequence[Path]) -> None:
         """Embed the reference, once per snapshot, its rows being read once for all of these."""
-        with ExitStack() as files:
-            add = [files.enter_context(written(f, self._reference.n)) for f in folders]
-            for inputs, y in self._reference.batches():
-                if y is None:
-                    raise InvalidInput(
-                        "`reference` must come with labels, got inputs alone: "
-                        "pass (inputs, labels) or a data set of pairs"
-                    )
-                for i, snapshot in enumerate(snapshots):
-                    add[i](_embedding(snapshot.run(inputs), self._layer), y)
+        embed(self._reference, snapshots, folders, lambda p: embedding_of(p, self._layer))
 
     def prepared(self, folder: Path, device: torch.device) -> Reference:
         """The embedded reference."""
-        return Reference.open(folder, _searching(device))
+        return Reference.open(folder, searching(device))
 
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Reference) -> Values:
         """Share of the answer's class among the neighbours, weighted by nearness."""
-        queries = _embedding(forward, self._layer) - prepared.center
+        queries = embedding_of(forward, self._layer) - prepared.center
         chosen = torch.as_tensor(y_hat, device=queries.device)
         parts = [
-            _shares(queries[low : low + _QUERIES], chosen[low : low + _QUERIES], prepared, self._k)
-            for low in range(0, len(queries), _QUERIES)
+            _shares(queries[part], chosen[part], prepared, self._k) for part in blocks(queries)
         ]
         values: Values = torch.cat(parts).cpu().numpy()
         return values
 
 
-def _embedding(forward: Forward, layer: str | None) -> Tensor:
-    embedding = forward.embedding(layer)
-    embedding = embedding.to(_searching(embedding.device))
-    return embedding if embedding.dtype == torch.float64 else embedding.float()
-
-
-def _searching(device: torch.device) -> torch.device:
-    """Where neighbours are searched."""
-    return torch.device("cpu") if device.type == "mps" else device  # it has no float64
-
-
 def _shares(queries: Tensor, chosen: Tensor, reference: Reference, k: int) -> Tensor:
-    squares, labels = _nearest(queries, reference, k)
-    distance = squares.clamp_min(0).double().sqrt()
+    squares, labels = nearest(queries, reference, k)
+    distance = squares.double().sqrt()
     if queries.dtype != torch.float64:
         uncertain = _uncertain(queries, reference, distance)
         if uncertain.any():
-            squares, again = _nearest(queries[uncertain].double(), reference, k)
-            distance[uncertain], labels[uncertain] = squares.clamp_min(0).sqrt(), again
+            squares, again = nearest(queries[uncertain].double(), reference, k)
+            distance[uncertain], labels[uncertain] = squares.sqrt(), again
     weight = (distance.amin(dim=1, keepdim=True) - distance).exp()
     return (weight * (labels == chosen[:, None])).sum(dim=1) / weight.sum(dim=1)
-
-
-def _nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Tensor]:
-    """Squared distances and labels of the k nearest, block of references by block."""
-    best = queries.new_empty((len(queries), 0))
-    labels = reference.labels.new_empty((len(queries), 0))
-    for low in range(0, len(reference.points), _REFERENCES):
-        part = slice(low, low + _REFERENCES)
-        block = reference.points[part].to(queries.dtype)
-        with torch.autocast(queries.device.type, enabled=False):
-            exact = block.dtype != reference.points.dtype
-            lengths = squares_of(block) if exact else reference.squares[part]
-            squares = torch.addmm(lengths, queries, block.T, alpha=-2)
-        near, at = squares.topk(min(k, len(block)), dim=1, largest=False, sorted=False)
-        best = torch.cat((best, near), dim=1)
-        labels = torch.cat((labels, reference.labels[part][at]), dim=1)
-        if best.shape[1] > k:
-            best, at = best.topk(k, dim=1, largest=False, sorted=False)
-            labels = labels.gather(1, at)
-    return best + squares_of(queries)[:, None], labels
 
 
 def _uncertain(queries: Tensor, reference: Reference, distance: Tensor) -> Tensor:

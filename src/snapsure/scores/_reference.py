@@ -23,15 +23,15 @@ class Reference(NamedTuple):
 
     @classmethod
     def of(cls, points: Tensor, labels: Tensor) -> "Reference":
-        """Embeddings as they come; they are moved in place: there may be no room for two of them."""
+        """Embeddings as they come, moved in place: there may be no room for a second copy."""
         center = points.mean(dim=0)
         points -= center
         return cls(center, points, squares_of(points), labels)
 
     @classmethod
     def open(cls, folder: Path, device: torch.device) -> "Reference":
-        """Map what `written` left; only what a search touches is read, once for all on a machine."""
-        # Copy-on-write, since PyTorch knows no arrays that cannot be written to; nobody does.
+        """Map what `written` left: it may be larger than memory, and is shared on a machine."""
+        # Copy-on-write, because PyTorch warns of arrays that cannot be written to.
         arrays = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in cls._fields)
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 

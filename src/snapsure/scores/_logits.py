@@ -1,0 +1,42 @@
+"""What κ functions of the logits alone share: a pass known by them, and softmax without its loss.
+
+With the largest logit of a row subtracted, its own weight is exactly 1 and the others are what is
+missing to certainty. Sums over the others alone lose nothing, however small they are.
+"""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from snapsure.errors import InvalidInput
+from snapsure.scores._base import Forward
+
+
+class Logits(Forward):
+    """A pass of which nothing but the logits is known."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+    def embedding(self, layer: str | None) -> Tensor:
+        """There is none."""
+        raise InvalidInput(
+            "κ must need logits alone, got one that reads embeddings: score with the network"
+        )
+
+    def samples(self, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
+        """There are none."""
+        raise InvalidInput(
+            "κ must need logits alone, got one that samples dropout: score with the network"
+        )
+
+
+def gaps(logits: Tensor) -> Tensor:
+    """Logits less the largest of their row, in float64."""
+    z = logits.cpu().double()  # there: not every accelerator has float64
+    return z - z.amax(dim=1, keepdim=True)
+
+
+def others(gap: Tensor) -> Tensor:
+    """e^gap of every class but the largest, which gets 0."""
+    return gap.exp().scatter(1, gap.argmax(dim=1, keepdim=True), 0)

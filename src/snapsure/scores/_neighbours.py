@@ -1,0 +1,75 @@
+"""Nearest training embeddings under a snapshot: exact, and block by block in bounded memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from snapsure.errors import InvalidInput
+from snapsure.scores._base import Forward, Snapshot
+from snapsure.scores._data import Rows
+from snapsure.scores._reference import Reference, squares_of, written
+
+# Distances are taken for blocks of at most this many queries and references at a time.
+_QUERIES, _REFERENCES = 512, 1 << 14
+
+
+def embedding_of(forward: Forward, layer: str | None) -> Tensor:
+    """A pass's embeddings, where they are searched, in a type that distances can be taken in."""
+    embedding = forward.embedding(layer)
+    embedding = embedding.to(searching(embedding.device))
+    return embedding if embedding.dtype == torch.float64 else embedding.float()
+
+
+def searching(device: torch.device) -> torch.device:
+    """Where neighbours are searched."""
+    return torch.device("cpu") if device.type == "mps" else device  # it has no float64
+
+
+def embed(
+    reference: Rows,
+    snapshots: Sequence[Snapshot],
+    folders: Sequence[Path],
+    points_of: Callable[[Forward], Tensor],
+) -> None:
+    """Write each snapshot's points to its folder, the rows being read once for all of them."""
+    with ExitStack() as files:
+        add = [files.enter_context(written(folder, reference.n)) for folder in folders]
+        for inputs, y in reference.batches():
+            if y is None:
+                raise InvalidInput(
+                    "`reference` must come with labels, got inputs alone: "
+                    "pass (inputs, labels) or a data set of pairs"
+                )
+            for i, snapshot in enumerate(snapshots):
+                add[i](points_of(snapshot.run(inputs)), y)
+
+
+def blocks(queries: Tensor) -> Iterator[slice]:
+    """Rows to search at a time."""
+    return (slice(low, low + _QUERIES) for low in range(0, len(queries), _QUERIES))
+
+
+def nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Tensor]:
+    """Squared distances and labels of the k nearest; of fewer points, of all.
+
+    Queries are about the reference's center; distances are taken in their type.
+    """
+    best = queries.new_empty((len(queries), 0))
+    labels = reference.labels.new_empty((len(queries), 0))
+    for low in range(0, len(reference.points), _REFERENCES):
+        part = slice(low, low + _REFERENCES)
+        block = reference.points[part].to(queries.dtype)
+        with torch.autocast(queries.device.type, enabled=False):
+            exact = block.dtype != reference.points.dtype
+            lengths = squares_of(block) if exact else reference.squares[part]
+            squares = torch.addmm(lengths, queries, block.T, alpha=-2)
+        near, at = squares.topk(min(k, len(block)), dim=1, largest=False, sorted=False)
+        best = torch.cat((best, near), dim=1)
+        labels = torch.cat((labels, reference.labels[part][at]), dim=1)
+        if best.shape[1] > k:
+            best, at = best.topk(k, dim=1, largest=False, sorted=False)
+            labels = labels.gather(1, at)
+    return (best + squares_of(queries)[:, None]).clamp_min(0), labels

@@ -1,0 +1,138 @@
+"""Temperature scaling: the optimum against SciPy, by hand, and at the edges."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from snapsure import Temperature, aurc
+from snapsure.errors import CorruptFile, InvalidInput, NotFitted
+
+
+def points(seed, n=400, classes=6, sharpness=1.0):
+    """Logits of a classifier that says the truth, times a sharpness, and labels drawn from it."""
+    rng = np.random.default_rng(seed)
+    honest = rng.normal(size=(n, classes)) * rng.uniform(0.5, 3, size=(n, 1))
+    y = np.array([rng.choice(classes, p=p) for p in softmax(honest, axis=1)])
+    return honest * sharpness, y
+
+
+def mean_nll(logits, y, temperature):
+    return -log_softmax(logits / temperature, axis=1)[np.arange(len(y)), y].mean()
+
+
+@pytest.mark.parametrize("sharpness", [1e-3, 0.2, 1.0, 5.0, 1e4])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_nll_is_scipys(seed, sharpness):
+    logits, y = points(seed, sharpness=sharpness)
+    ours = Temperature().fit(logits, y).temperature_
+    peer = minimize_scalar(
+        lambda t: mean_nll(logits, y, sharpness * np.exp(t)),
+        bounds=(-3, 3),
+        options={"xatol": 1e-9},
+    )
+    assert ours == pytest.approx(sharpness * np.exp(peer.x), rel=1e-6)
+    assert mean_nll(logits, y, ours) <= mean_nll(logits, y, 1) + 1e-15
+
+
+def test_three_classes_by_hand():
+    # Logits (ln 4, 0, 0) and right in half of the cases: 4^β / (4^β + 2) = 1/2 at β = 1/2.
+    logits = np.tile([np.log(4), 0, 0], (4, 1))
+    model = Temperature().fit(logits, [0, 0, 1, 2])
+    assert model.temperature_ == pytest.approx(2, rel=1e-12)
+    np.testing.assert_allclose(model.confidence(logits), 0.5, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("y", "temperature"), [([0, 0], 1e-6), ([1, 1], 1e6)])
+def test_where_there_is_no_least_nll(y, temperature):
+    model = Temperature().fit([[3.0, 0.0], [1.0, 0.0]], y)
+    assert model.temperature_ == temperature
+    assert np.isfinite(model.confidence([[3.0, 0.0]])).all()
+
+
+def test_the_least_aurc_of_the_grid():
+    logits, y = points(7)
+    wrong = logits.argmax(axis=1) != y
+    grid = np.arange(1, 200) / 100
+    areas = [aurc(softmax(logits / t, axis=1).max(axis=1), wrong) for t in grid]
+    ours = Temperature(by="aurc").fit(logits, y).temperature_
+    assert areas[np.flatnonzero(grid == ours)[0]] == pytest.approx(min(areas), abs=1e-12)
+    assert min(areas) < areas[99]  # T = 1 was not the best already
+
+
+def test_of_equal_aurc_the_temperature_nearest_to_one():
+    # Of two classes, no T changes an order.
+    logits, y = points(8, classes=2)
+    assert Temperature(by="aurc").fit(logits, y).temperature_ == 1
+
+
+def test_it_keeps_the_order_of_predictions_and_the_precision():
+    logits = np.array([[30.0, 0.0, 0.0], [31.0, 0.0, 0.0], [36.0, 0.0, 0.0]])
+    model = Temperature(by="aurc").fit(logits, [0, 0, 0])
+    assert (np.diff(model.confidence(logits)) > 0).all()
+    expected = 2 * np.exp(-logits[:, 0]) / (1 + 2 * np.exp(-logits[:, 0]))
+    np.testing.assert_allclose(1 - model.confidence(logits), expected, atol=2e-16, rtol=0)
+
+
+@pytest.mark.parametrize("by", ["nll", "aurc"])
+def test_a_constant_changes_nothing(by):
+    logits, y = points(9)
+    plain, moved = Temperature(by).fit(logits, y), Temperature(by).fit(logits + 50, y)
+    np.testing.assert_allclose(moved.confidence(logits + 50), plain.confidence(logits), rtol=1e-9)
+
+
+def test_saved_and_loaded(tmp_path):
+    logits, y = points(10)
+    for by in ("nll", "aurc"):
+        model = Temperature(by).fit(logits, y)
+        model.save(tmp_path / "t.json")
+        again = Temperature.load(tmp_path / "t.json")
+        assert (again.by, again.temperature_) == (by, model.temperature_)
+    path = tmp_path / "t.json"
+    path.write_text('{"format": "snapsure Temperature 1"}')
+    with pytest.raises(CorruptFile) as caught:
+        Temperature.load(path)
+    assert str(caught.value) == (
+        f"{path} must be a fitted Temperature, got something else: save it again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: Temperature("ece"),
+            '`by` must be "nll" or "aurc", got \'ece\': choose one of them',
+        ),
+        (
+            lambda: Temperature().fit([1.0, 2.0], [0, 1]),
+            "`logits` must be 2-D (n, classes), got shape (2,): pass one snapshot's logits",
+        ),
+        (
+            lambda: Temperature().fit([[1.0, 2.0], [np.nan, 0.0]], [0, 1]),
+            "`logits` must be finite, got 1 NaN (first at class 0 of row 1): "
+            "drop or impute those rows",
+        ),
+        (
+            lambda: Temperature().fit([[1.0, 2.0]], [0, 1]),
+            "`y` must have one value per point of `logits`, got 2 for 1: "
+            "pass both from the same rows",
+        ),
+        (
+            lambda: Temperature().fit([[1.0, 2.0]], [2]),
+            "`y` must lie in 0…1, got 2 at row 0: number the classes as the model does",
+        ),
+    ],
+)
+def test_refusals(call, sentence):
+    with pytest.raises(InvalidInput) as caught:
+        call()
+    assert str(caught.value) == sentence
+
+
+def test_unfitted():
+    with pytest.raises(NotFitted) as caught:
+        Temperature().confidence([[1.0, 2.0]])
+    assert str(caught.value) == (
+        "Temperature must be fitted before it is used, got one that is not: call .fit"
+    )

@@ -1,0 +1,175 @@
+"""Mean weights: of the snapshots that AES takes, with batch statistics taken anew."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from snapsure import AES, SnapshotStore, SoftmaxResponse, average_weights, score
+from snapsure.errors import InvalidInput, WrongArchitecture
+
+
+def plain():
+    return nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+
+
+def normalising():
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Make a store of 12 random snapshots of a network."""
+
+    def make(build):
+        store = SnapshotStore(tmp_path)
+        for epoch in range(1, 13):
+            torch.manual_seed(epoch)
+            store.save(build(), epoch)
+        return store
+
+    return make
+
+
+@pytest.mark.parametrize(("k", "start"), [(30, 0.4), (3, 0.4), (12, 0.0), (1, 0.4)])
+def test_it_is_the_mean_of_the_states_that_aes_takes(trained, k, start):
+    store = trained(plain)
+    states = [store.load(store.epochs[i]) for i in AES(k, start).snapshots(store.epochs)]
+    ours = average_weights(plain(), store.path, k=k, start=start).state_dict()
+    for name, value in ours.items():
+        mean = torch.stack([state[name].double() for state in states]).mean(dim=0)
+        torch.testing.assert_close(value, mean.float(), rtol=0, atol=0)
+
+
+def test_one_snapshot_is_itself(trained):
+    store = trained(plain)
+    ours = average_weights(plain(), store, k=1)
+    assert all(
+        torch.equal(value, store.load(12)[name]) for name, value in ours.state_dict().items()
+    )
+
+
+def test_half_precision_is_averaged_in_double(tmp_path):
+    # float16 ends at 65,504: the sum of two of these would be infinite.
+    store = SnapshotStore(tmp_path)
+    for epoch in range(1, 6):
+        store.save({"weight": torch.full((1, 2), 60000.0 + 32 * epoch, dtype=torch.float16)}, epoch)
+    model = nn.Linear(2, 1, bias=False).half()
+    assert average_weights(model, store, start=0).weight.tolist() == [[60096.0, 60096.0]]
+
+
+def test_the_model_is_not_touched(trained):
+    store, model = trained(normalising), normalising().train()
+    before = copy.deepcopy(model.state_dict())
+    ours = average_weights(model, store, torch.randn(40, 4))
+    assert model.training
+    assert not ours.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def statistics(model, batches):
+    """Mean over the batches of their own means and unbiased variances, in float64."""
+    values = [model[0].double()(batch.double()) for batch in batches]
+    means = torch.stack([value.mean(dim=0) for value in values])
+    variances = torch.stack([value.var(dim=0) for value in values])
+    return means.mean(dim=0), variances.mean(dim=0)
+
+
+@pytest.mark.parametrize("batch_size", [10, 40])
+def test_statistics_are_taken_anew(trained, batch_size):
+    store = trained(normalising)
+    inputs = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
+    labels = torch.arange(40) % 2
+    loader = DataLoader(TensorDataset(inputs, labels), batch_size=batch_size)
+    ours = average_weights(normalising(), store, loader)
+    with torch.no_grad():
+        mean, variance = statistics(copy.deepcopy(ours), inputs.split(batch_size))
+    torch.testing.assert_close(ours[1].running_mean.double(), mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours[1].running_var.double(), variance, rtol=1e-5, atol=1e-6)
+    assert ours[1].momentum == 0.1
+    # The weights are the mean all the same, and whole numbers come from that pass.
+    states = [store.load(store.epochs[i]) for i in AES().snapshots(store.epochs)]
+    mean = torch.stack([state["0.weight"].double() for state in states]).mean(dim=0)
+    torch.testing.assert_close(ours[0].weight, mean.float(), rtol=0, atol=0)
+    assert ours[1].num_batches_tracked == 40 // batch_size
+
+
+class OfWords(nn.Module):
+    """Takes its batch by names, as language models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = normalising()
+
+    def forward(self, left, right):
+        return {"logits": self.net(torch.cat((left, right), dim=1))}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_batches_of_named_inputs(trained, labelled):
+    store = trained(OfWords)
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
+    rows = [{"left": row[:2], "right": row[2:]} | ({"labels": 0} if labelled else {}) for row in x]
+    ours = average_weights(OfWords(), store, DataLoader(rows, batch_size=20))
+    with torch.no_grad():
+        mean, _ = statistics(copy.deepcopy(ours.net), [x])
+    torch.testing.assert_close(ours.net[1].running_mean.double(), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_before_a_normalisation_draws_the_same_every_time(trained):
+    def build():
+        return nn.Sequential(
+            nn.Linear(4, 3), nn.Dropout(0.5), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2)
+        )
+
+    store, data = trained(build), torch.randn(40, 4)
+    torch.manual_seed(5)
+    first = average_weights(build(), store, data)[2].running_mean
+    drawn = torch.rand(1)
+    second = average_weights(build(), store, data)[2].running_mean
+    assert torch.equal(first, second)
+    torch.manual_seed(5)
+    build()  # its weights are all that the caller's generator gave
+    assert torch.equal(drawn, torch.rand(1))
+
+
+def test_it_classifies_real_digits(digits, tmp_path):
+    ours = average_weights(digits.model(), digits.store, digits.train)
+    store = SnapshotStore(tmp_path)
+    store.save(ours, 1)
+    table = score(digits.model(), store, digits.test, SoftmaxResponse(), progress=False)
+    last = score(digits.model(), digits.store, digits.test, SoftmaxResponse(), progress=False)
+    assert table.errors.mean() < last.errors.mean() + 0.02
+    assert np.isfinite(table.kappa("softmax")).all()
+
+
+def refusal(*args, **options):
+    with pytest.raises(InvalidInput) as caught:
+        average_weights(*args, **options)
+    return str(caught.value)
+
+
+def test_refusals(trained, tmp_path):
+    store = trained(normalising)
+    assert refusal(normalising(), store) == (
+        "`data` must be training points where the model has batch normalisation, got none: "
+        "its statistics must be taken anew"
+    )
+    assert refusal(normalising(), tmp_path / "none") == (
+        f"`snapshots` must hold at least one snapshot, got none in {tmp_path / 'none'}: "
+        "check the path, or record some"
+    )
+    assert refusal(normalising(), store, torch.randn(257, 4)) == (
+        "`data` must give batches that statistics can be taken of, got an error (Expected more "
+        "than 1 value per channel when training, got input size torch.Size([1, 3])): choose a "
+        "batch size that leaves no last batch of one point"
+    )
+    assert refusal(normalising(), store, k=0) == "`k` must be a whole number ≥ 1, got 0: raise it"
+    linear = nn.Linear(4, 3)
+    wrong = refusal(nn.Sequential(linear), store)
+    with pytest.raises(WrongArchitecture) as caught:
+        store.load_into(nn.Sequential(linear), 4)  # the first that is averaged
+    assert wrong == str(caught.value)
