@@ -27,6 +27,7 @@ LAYERS = [
     "calibration",
     "selective",
     "analysis",
+    "contest",
     "report",
     "integrations",
     "reproduce",
@@ -141,7 +142,10 @@ except ModuleNotFoundError as error:
 
 
 def test_what_follows_the_table_never_loads_torch():
-    names = "AES, LES, PES, Platt, ScoreTable, SelectiveClassifier, trajectories"
+    names = (
+        "AES, LES, MaxLogitPNorm, PES, Platt, SPTD, ScoreTable, SelectiveClassifier, Temperature, "
+        "trajectories"
+    )
     loaded = fresh(f"import sys; from snapsure import {names}; print(*sys.modules)")
     assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)
     loaded = fresh("import sys, snapsure.cli, snapsure.report.build; print(*sys.modules)")

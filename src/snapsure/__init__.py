@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snapsure.analysis import trajectories
     from snapsure.calibration import Platt
-    from snapsure.estimators import AES, LES, PES
+    from snapsure.contest import Comparison, Run, compare
+    from snapsure.estimators import (
+        AES,
+        LES,
+        PES,
+        SPTD,
+        MaxLogitPNorm,
+        Temperature,
+    )
     from snapsure.metrics import (
         Interval,
         RCCurve,
@@ -30,13 +38,21 @@ if TYPE_CHECKING:
     )
     from snapsure.report.page import Report
     from snapsure.scores import (
+        DeepKNN,
+        Doctor,
+        Energy,
         Ensemble,
+        Entropy,
+        Margin,
+        MaxLogit,
         MCDropout,
         NNDistance,
         SoftmaxResponse,
     )
     from snapsure.scoring import (
         LocalExecutor,
+        RayExecutor,
+        average_weights,
         score,
     )
     from snapsure.selective import SelectiveClassifier
@@ -54,30 +70,44 @@ if TYPE_CHECKING:
 __all__ = [
     "AES",
     "Budget",
+    "Comparison",
+    "DeepKNN",
+    "Doctor",
+    "Energy",
     "Ensemble",
+    "Entropy",
     "Evenly",
     "EveryEpoch",
     "Interval",
     "LES",
     "LocalExecutor",
     "MCDropout",
+    "Margin",
+    "MaxLogit",
+    "MaxLogitPNorm",
     "NNDistance",
     "PES",
     "Platt",
     "RCCurve",
+    "RayExecutor",
     "Recorder",
     "Report",
     "RiskCoverageSketch",
+    "Run",
+    "SPTD",
     "ScoreTable",
     "SelectiveClassifier",
     "SnapshotStore",
     "SoftmaxResponse",
+    "Temperature",
     "augrc",
     "aurc",
     "aurc_optimal",
+    "average_weights",
     "bootstrap",
     "bootstrap_difference",
     "brier",
+    "compare",
     "coverage_at_risk",
     "eaurc",
     "ece",
@@ -92,7 +122,8 @@ __all__ = [
 _HOMES = {
     "snapsure.analysis": "trajectories",
     "snapsure.calibration": "Platt",
-    "snapsure.estimators": "AES LES PES",
+    "snapsure.contest": "Comparison Run compare",
+    "snapsure.estimators": "AES LES MaxLogitPNorm PES SPTD Temperature",
     "snapsure.report.page": "Report",
     "snapsure.selective": "SelectiveClassifier",
     "snapsure.metrics": (
@@ -100,8 +131,11 @@ _HOMES = {
         "bootstrap_difference brier coverage_at_risk eaurc ece naurc nll "
         "rc_curve risk_at_coverage"
     ),
-    "snapsure.scores": ("Ensemble MCDropout NNDistance SoftmaxResponse"),
-    "snapsure.scoring": ("LocalExecutor score"),
+    "snapsure.scores": (
+        "DeepKNN Doctor Energy Ensemble Entropy MCDropout Margin MaxLogit NNDistance "
+        "SoftmaxResponse"
+    ),
+    "snapsure.scoring": "LocalExecutor RayExecutor average_weights score",
     "snapsure.snapshots": ("Budget Evenly EveryEpoch Recorder SnapshotStore"),
     "snapsure.table": ("ScoreTable"),
 }

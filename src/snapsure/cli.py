@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 from zipfile import BadZipFile
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 
 _KAPPAS = ("softmax", "nn", "mc")
+_EXECUTORS = ("local", "ray")
 _EXTRAS = {
     "torch": "torch",
     "lightning": "lightning",
@@ -80,6 +81,12 @@ def score(
     reference: Annotated[
         str | None, typer.Option(help="Training data for nn, given as --data is.")
     ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local: this process; ray: this machine's cores, or a cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: auto, host:port, ray://host:port.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
 ) -> None:
     """Score every point with every snapshot; interrupted, the same command goes on."""
@@ -102,8 +109,11 @@ def score(
             "nn": lambda: NNDistance(_data(str(reference), "--reference")),
             "mc": MCDropout,
         }
+        by = _executor(executor, address)
         kappas = [make[name]() for name in names]
-        table = run(_named(model, "--model"), snapshots, _data(data, "--data"), kappas, out=out)
+        network, points = _named(model, "--model"), _data(data, "--data")
+        with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
+            table = run(network, snapshots, points, kappas, out=out, executor=by)
     told = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
     typer.echo(json.dumps(told) if as_json else f"{table}\nNow: snapsure evaluate {out}")
 
@@ -141,6 +151,54 @@ def evaluate(
 
 
 @app.command()
+def compare(
+    tables: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of score tables; those of the same points are seeds."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A packed contest, such as results/contest.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="What gains are against; the first κ if not given.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=1, help="Of the paired bootstrap.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the halves and resamples.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture of quality against price, to be written.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="terminal, markdown, latex or json.")
+    ] = "terminal",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Rank every way to a confidence on the same checkpoints, with its price and intervals."""
+    with _told("run the same command again"):
+        from snapsure.contest import compare as rank
+        from snapsure.report import leaderboard
+
+        forms = ("terminal", "markdown", "latex", "json")
+        form = "json" if as_json else form
+        if form not in forms:
+            raise InvalidInput(f"--format must be of {', '.join(forms)}, got {form!r}: choose one")
+        runs = _contest(tables or [], source)
+        with Console(stderr=True).status("resampling …"):
+            outcome = rank(runs, reference=reference, resamples=resamples, seed=seed)
+        if plot is not None:
+            leaderboard.plot(outcome, plot)
+            typer.echo(f"written: {plot}", err=True)
+        if form == "json":
+            typer.echo(json.dumps(outcome.as_dict(), indent=1))
+        elif form == "terminal":
+            console = Console(width=max(Console().width, 200))
+            for board in leaderboard.boards_of(outcome):
+                console.print(leaderboard.as_table(board, outcome))
+        else:
+            written = leaderboard.as_markdown if form == "markdown" else leaderboard.as_latex
+            typer.echo(written(outcome), nl=False)
+
+
+@app.command()
 def report(
     tables: Annotated[list[Path], typer.Argument(help="Folders of score tables.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
@@ -151,6 +209,9 @@ def report(
     classes: Annotated[
         Path | None, typer.Option(help="Names of the classes, one per line.")
     ] = None,
+    contest: Annotated[
+        bool, typer.Option("--contest", help="Add every way to a confidence, as compare does.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the splits and resamples.")] = 0,
 ) -> None:
     """One HTML page: did it help, what to accept, where training spoilt it, which points to see."""
@@ -166,13 +227,17 @@ def report(
             origin |= origin_of(path, str(path))
         names = None if classes is None else _lines(classes)
         pixels = None if images is None else _images(images)
+        from snapsure.contest import compare as rank
+
         with Console(stderr=True).status("resampling …"):
+            found = rank(_contest(tables, None), seed=seed) if contest else None
             page = Report(
                 next(iter(opened.values())) if len(opened) == 1 else opened,
                 kappa=kappa,
                 images=pixels,
                 classes=names,
                 origin=origin,
+                contest=found,
                 seed=seed,
             ).save(out)
         typer.echo(f"written: {page}")
@@ -264,6 +329,45 @@ def reproduce(
             _wide_console().print(part.display())
         for path in written:
             typer.echo(f"written: {path}")
+
+
+def _contest(tables: list[Path], source: Path | None) -> Any:
+    """Runs by data set: a packed contest's, or tables, those with the same labels together."""
+    if (source is None) == (not tables):
+        raise InvalidInput(
+            "compare must be given tables or --from, got "
+            f"{'both' if tables else 'neither'}: name one of them"
+        )
+    if source is not None:
+        from snapsure.reproduce.contest_archive import open_contest
+
+        return open_contest(source)
+    groups: dict[str, list[ScoreTable]] = {}
+    for path in tables:
+        table = ScoreTable.open(path)
+        same = (n for n, some in groups.items() if np.array_equal(_labels(some[0]), _labels(table)))
+        groups.setdefault(next(same, str(path)), []).append(table)
+    return groups
+
+
+def _labels(table: ScoreTable) -> Any:
+    return [] if table.y is None else table.y
+
+
+def _executor(name: str, address: str | None) -> Any:
+    from snapsure.scoring import LocalExecutor, RayExecutor
+
+    if name not in _EXECUTORS:
+        raise InvalidInput(
+            f"--executor must be of {', '.join(_EXECUTORS)}, got {name!r}: choose among these"
+        )
+    if name == "ray":
+        return RayExecutor(address)
+    if address is not None:
+        raise InvalidInput(
+            f"--address must come with --executor ray, got {address!r} alone: add that"
+        )
+    return LocalExecutor()
 
 
 def _plan(dataset: str, scale: str, data: Path | None, out: Path | None) -> Any:

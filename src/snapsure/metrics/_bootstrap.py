@@ -8,7 +8,7 @@ once, and a batch of resamples is drawn, sorted and read off together.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +97,16 @@ def bootstrap_difference(
     """
     scores = [("kappa_a", kappa_a), ("kappa_b", kappa_b)]
     return _interval(metric, scores, losses, resamples, level, seed)
+
+
+def paired_values(
+    metric: Metric,
+    scored: Sequence[tuple[Values, NDArray[np.bool_]]],
+    resamples: int,
+    seed: int,
+) -> Values:
+    """Metric of each (κ, errors) on each resample, (pairs, resamples); all see the same rows."""
+    return np.array(_resample([_resampler(metric, *pair) for pair in scored], resamples, seed))
 
 
 def _interval(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from snapsure.contest._comparison import Board
 from snapsure.report.findings import Curve, Findings, plain
 
 Spec = dict[str, Any]
@@ -11,6 +12,7 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name; nothing i
 # Mid-tones, told apart by colour-blind readers and on light and dark ground; lines differ in dash.
 _COLOURS = {"AES": "#0c7bb3", "final": "#d1495b", "κ*": "#8a8a8a"}
 _GREEN, _RED = "#2e933c", "#d1495b"
+_KINDS = {"AES": "#0c7bb3", "PES": "#2e933c", "LES": "#d1495b", "other": "#8a8a8a"}
 _HEIGHT = 260
 # A chart has its description and a table; its marks would be read out as their first point.
 _QUIET = {"aria": False, "clip": True}
@@ -68,6 +70,54 @@ def rc_chart(curves: Mapping[str, Curve], coverage: float) -> Spec:
                 "data": {"values": [{}]},
                 "mark": {"type": "rule", "strokeWidth": 2, "strokeDash": [4, 3], "aria": False},
                 "encoding": {"x": {"datum": {"expr": "coverage"}, "type": "quantitative"}},
+            },
+        ],
+    }
+
+
+def board_chart(board: Board) -> Spec:
+    """Gain against price; what is as far below the reference as the best is above, at the edge."""
+    top = max(5.0, max(row.gain.high for row in board.rows))
+    rows = [
+        {
+            "method": row.method,
+            "kind": next((kind for kind in ("AES", "PES", "LES") if kind in row.method), "other"),
+            "passes": row.passes,
+            "gain": max(row.gain.estimate, -top),
+            "low": max(row.gain.low, -top),
+            "high": max(row.gain.high, -top),
+        }
+        for row in board.rows
+    ]
+    x = {"field": "passes", "type": "quantitative", "title": "forward passes per answer"} | {
+        "scale": {"type": "log", "nice": False, "padding": 12}
+    }
+    y = {"type": "quantitative", "title": f"% less E-AURC than {board.reference}"} | {
+        "scale": {"domain": [-top, top]}
+    }
+    colour = _by("kind", _KINDS)
+    return {
+        **_chart(f"Gain over {board.reference} against forward passes per answer"),
+        "data": {"values": rows},
+        "layer": [
+            {
+                "mark": {"type": "rule", "opacity": 0.45, **_QUIET},
+                "encoding": {
+                    "x": x,
+                    "y": {"field": "low", **y},
+                    "y2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 50, "tooltip": True, **_QUIET},
+                "encoding": {
+                    "x": x,
+                    "y": {"field": "gain", **y},
+                    "color": colour,
+                    "shape": {"field": "kind", "type": "nominal", "legend": None},
+                    "tooltip": [{"field": name} for name in ("method", "passes", "gain")],
+                },
             },
         ],
     }

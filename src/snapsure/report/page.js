@@ -16,15 +16,15 @@ function theme() {
 }
 
 async function draw() {
-  for (const chapter of document.querySelectorAll("[data-chapter]")) {
-    const id = chapter.dataset.chapter;
-    for (const place of chapter.querySelectorAll("[data-chart]")) {
+  for (const part of document.querySelectorAll("[data-charts]")) {
+    const id = part.dataset.charts;
+    for (const place of part.querySelectorAll("[data-chart]")) {
       const name = place.dataset.chart;
       const options = { actions: false, renderer: "svg", config: theme() };
       const { view } = await window.vegaEmbed(place, data[id].charts[name], options);
       views.set(`${id} ${name}`, view);
     }
-    update(chapter);
+    if (part.dataset.chapter) update(part);
   }
   document.body.dataset.ready = "yes";
 }

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _files, _validate
+from snapsure.contest import Comparison
 from snapsure.errors import InvalidInput
 from snapsure.report import charts
 from snapsure.report.build import Result
@@ -28,6 +29,7 @@ from snapsure.report.findings import (
     find,
     plain,
 )
+from snapsure.report.leaderboard import boards_of
 from snapsure.table import ScoreTable
 
 __all__ = ["Report"]
@@ -54,6 +56,8 @@ class Report:
         Names of the classes.
     origin : mapping, optional
         Where the scores come from: what is in it is listed at the end.
+    contest : Comparison, optional
+        What `compare` found: it gets a section of its own.
     title : str
         The page's heading.
     seed : int
@@ -76,6 +80,7 @@ class Report:
         images: ArrayLike | None = None,
         classes: Sequence[str] | None = None,
         origin: Mapping[str, Any] | None = None,
+        contest: Comparison | None = None,
         title: str = "Which predictions can be trusted?",
         seed: int = 0,
     ) -> None:
@@ -84,6 +89,7 @@ class Report:
             raise InvalidInput("`tables` must hold at least one table, got none: pass a ScoreTable")
         self._tables, self._title, self._seed = named, title, _validate.count(seed, "seed", least=0)
         self._classes, self._origin = classes, dict(origin or {})
+        self._contest = contest
         self._images = None if images is None else _pictures(images, named.values())
         self._found = {name: find(table, kappa, seed, len(named)) for name, table in named.items()}
 
@@ -98,6 +104,9 @@ class Report:
         template = environment.from_string(_text("page.html"))
         chapters = [self._chapter(name, found) for name, found in self._found.items()]
         data = {chapter["id"]: chapter.pop("data") for chapter in chapters}
+        boards = [] if self._contest is None else boards_of(self._contest)
+        specs = {f"board-{i}": charts.board_chart(board) for i, board in enumerate(boards)}
+        data["contest"] = {"charts": specs}
         return template.render(
             title=self._title,
             chapters=chapters,
@@ -110,6 +119,8 @@ class Report:
             start=_START,
             bins=BINS,
             class_coverage=CLASS_COVERAGE,
+            boards=boards,
+            level=self._contest.level if self._contest else None,
             made=self._made(),
         )
 

@@ -74,7 +74,7 @@ class Experiment:
 
 def pack(table: ScoreTable, path: Path) -> None:
     """Write a table as one compressed file. Each snapshot's own labels are left out."""
-    arrays: dict[str, Any] = {f"kappa.{name}": _packed(table.kappa(name)) for name in table.names}
+    arrays: dict[str, Any] = {f"kappa.{name}": packed(table.kappa(name)) for name in table.names}
     arrays["y_hat"] = table.y_hat.astype(np.int16)
     arrays["epochs"] = table.epochs.astype(np.int32)
     if table.y is not None:
@@ -90,7 +90,7 @@ def unpack(path: Path) -> ScoreTable:
             epochs, y_hat = file["epochs"], file["y_hat"]
             shape = (epochs.size, y_hat.size)
             kappas = {
-                name.removeprefix("kappa."): _unpacked(file[name], shape)
+                name.removeprefix("kappa."): unpacked(file[name], shape)
                 for name in file
                 if name.startswith("kappa.")
             }
@@ -103,7 +103,8 @@ def unpack(path: Path) -> ScoreTable:
     return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs)
 
 
-def _packed(kappa: Floats) -> NDArray[np.uint8]:
+def packed(kappa: Floats) -> NDArray[np.uint8]:
+    """κ (T, n) as bytes that compress well."""
     with np.errstate(divide="ignore"):
         logit = np.log(kappa) - np.log1p(-kappa)
     steps = np.clip(np.rint(logit * _STEPS), _ZERO + 1, _ONE - 1).astype(np.int16)
@@ -112,7 +113,8 @@ def _packed(kappa: Floats) -> NDArray[np.uint8]:
     return np.ascontiguousarray(changes.view(np.uint8).reshape(-1, 2).T)
 
 
-def _unpacked(planes: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+def unpacked(planes: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+    """What `packed` was given, to its precision."""
     changes = np.ascontiguousarray(planes.T).view(np.int16).reshape(shape)
     steps = np.cumsum(changes, axis=0, dtype=np.int16)  # what overflowed in diff comes back
     kappa = sigmoid(steps / _STEPS)

@@ -1,0 +1,99 @@
+"""A contest in a few megabytes, opened again in a second; NumPy alone.
+
+A folder with `contest.json` and, for each data set and recipe, `seed-0.npz` …: κ of the rivals for
+some of the snapshots and of the test points, each snapshot's labels, the final logits, and what is
+known of the final snapshot alone. κ is packed as in `archive`, logits in steps of 1/256.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snapsure import _files
+from snapsure.contest import Run
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.reproduce.archive import packed, unpacked
+from snapsure.table import ScoreTable
+
+_ABOUT = "contest.json"
+_STEPS = 256
+
+
+def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Path) -> None:
+    """Write a contest; what makes the folder one comes last."""
+    for name, some in runs.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i, run in enumerate(some):
+            with _files.replacing(folder / name / f"seed-{i}.npz") as file:
+                np.savez_compressed(file, **_arrays(run))
+    told = {"runs": {name: len(some) for name, some in runs.items()}, **about}
+    _files.write_bytes(folder / _ABOUT, (json.dumps(told, indent=1) + "\n").encode())
+
+
+def open_contest(folder: Path) -> dict[str, list[Run]]:
+    """Read what `save` wrote."""
+    path = folder / _ABOUT
+    if not path.is_file():
+        raise InvalidInput(
+            f"--from must be a folder with {_ABOUT}, got none in {folder}: check the path"
+        )
+    try:
+        counts = json.loads(path.read_text())["runs"]
+        return {
+            name: [_read(folder / name / f"seed-{i}.npz") for i in range(count)]
+            for name, count in counts.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise CorruptFile(
+            f"{folder} must hold a whole contest, got one that cannot be read ({error}): take it "
+            "from the archive again"
+        ) from None
+
+
+def _arrays(run: Run) -> dict[str, Any]:
+    table, logits = run.table, run.logits
+    assert logits is not None
+    centred = logits - logits.mean(axis=1, keepdims=True)
+    return {
+        **{f"kappa.{name}": packed(table.kappa(name)) for name in table.names},
+        **{f"other.{name}": packed(kappa[None]) for name, (kappa, _) in run.others.items()},
+        **{f"answer.{name}": y.astype(np.uint8) for name, (_, y) in run.others.items()},
+        "logits": np.rint(centred * _STEPS).clip(-(2**15), 2**15 - 1).astype(np.int16),
+        "labels": table.labels.astype(np.uint8),
+        "y_hat": table.y_hat.astype(np.uint8),
+        "y": run.y.astype(np.uint8),
+        "epochs": table.epochs.astype(np.int32),
+        "price": json.dumps([run.passes, run.kept, run.snapshot_bytes]),
+    }
+
+
+def _read(path: Path) -> Run:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        arrays = dict(file)
+    shape = arrays["labels"].shape
+    kappas, others = {}, {}
+    for name, values in arrays.items():
+        kind, _, rest = name.partition(".")
+        if kind == "kappa":
+            kappas[rest] = unpacked(values, shape)
+        elif kind == "other":
+            others[rest] = (unpacked(values, (1, shape[1]))[0], arrays[f"answer.{rest}"])
+    passes, kept, size = json.loads(str(arrays["price"]))
+    table = ScoreTable(
+        kappas,
+        arrays["labels"],
+        arrays["y"],
+        y_hat=arrays["y_hat"],
+        epochs=arrays["epochs"],
+    )
+    return Run(
+        table,
+        logits=arrays["logits"] / _STEPS,
+        others=others,
+        passes=passes,
+        kept=kept,
+        snapshot_bytes=size,
+    )
