@@ -170,6 +170,12 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
     assert refused(score(workplace, "--kappa", "nn")) == (
         "--reference must name the training data for nn, got none: add --reference SPEC"
     )
+    assert refused(score(workplace, "--executor", "dask")) == (
+        "--executor must be of local, ray, got 'dask': choose among these"
+    )
+    assert refused(score(workplace, "--address", "auto")) == (
+        "--address must come with --executor ray, got 'auto' alone: add that"
+    )
     assert refused(score(workplace, "--model", "mine")) == (
         "--model must be package.module:name, got 'mine': write both"
     )
@@ -238,3 +244,30 @@ def test_score_takes_a_folder_that_another_tool_left(workplace):
     tables = [ScoreTable.open(workplace / out) for out in ("ours", "theirs")]
     assert np.array_equal(tables[0].kappa("softmax"), tables[1].kappa("softmax"))
     assert np.array_equal(tables[0].epochs, tables[1].epochs)
+
+
+def test_compare(workplace):
+    """Two tables of the same points are seeds; every form has the same rows."""
+    for out in ("one", "two"):
+        assert score(workplace, out=out).returncode == 0
+    given = ("one", "two", "--resamples", "400")
+    result = run("compare", *given, "--json", "--plot", "board.png", cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    (board,) = json.loads(result.stdout)["boards"]
+    assert (board["runs"], board["reference"]) == (2, "softmax")
+    assert (workplace / "board.png").stat().st_size > 10_000
+    methods = [row["method"] for row in board["rows"]]
+    assert {"softmax", "AES of softmax", "PES of softmax", "LES of softmax", "SPTD"} == {*methods}
+    for form in ("terminal", "markdown", "latex"):
+        result = run("compare", *given, "--format", form, cwd=workplace)
+        assert result.returncode == 0, result.stderr
+        assert all(method in result.stdout for method in methods)
+    assert refused(run("compare", *given, "--format", "html", cwd=workplace)) == (
+        "--format must be of terminal, markdown, latex, json, got 'html': choose one"
+    )
+    assert refused(run("compare", cwd=workplace)) == (
+        "compare must be given tables or --from, got neither: name one of them"
+    )
+    result = run("report", "one", "--contest", "--out", "page.html", cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    assert "Every way to a confidence" in (workplace / "page.html").read_text()

@@ -275,6 +275,20 @@ def test_as_plain_data(run):
     assert set(board["rows"][0]["gain"]) == {"estimate", "low", "high"}
 
 
+def test_perfect_rankings_are_numbers_too():
+    """One that is perfect, and then nothing but such."""
+    logits, y = simulated()
+    table = table_of(logits, y)
+    perfect = 1.0 - table.errors
+    board = compare(Run(table, others={"oracle": perfect})).boards["data"]
+    assert board.rows[0].method == "oracle"
+    assert board["oracle"].gain.estimate == pytest.approx(100, abs=0.01)
+    alone = ScoreTable({"oracle": perfect[None], "twin": perfect[None]}, table.labels[-1:], y)
+    twin = compare(alone).boards["data"]["twin"]
+    assert twin.gain == twin.behind == (0, 0, 0)
+    assert twin.verdict.startswith("cannot be told from oracle")
+
+
 def test_another_reference(run):
     board = compare(run, reference="entropy").boards["data"]
     assert board["entropy"].verdict.startswith("the reference")

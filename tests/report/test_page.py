@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import sync_playwright
 
-from snapsure import AES, Report, ScoreTable, SelectiveClassifier
+from snapsure import AES, Report, ScoreTable, SelectiveClassifier, compare
 from snapsure.errors import InvalidInput
 from snapsure.report.findings import POSITIONS, find
 from snapsure.reproduce.archive import Experiment
@@ -266,6 +266,26 @@ def test_several_tables_get_chapters(chromium, tmp_path):
         assert page.locator(".decide input").first.is_hidden()
         levels = page.eval_on_selector_all("h1, h2, h3", "all => all.map(h => h.tagName)")
         assert levels == ["H1", *2 * ["H2", *5 * ["H3"]], "H2"]
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [360, 1000])
+def test_a_contest_has_its_own_section(chromium, table, tmp_path, width):
+    found = compare({"<b>one</b>": [table], "two": scored(seed=1)}, resamples=400)
+    path = Report(table, contest=found).save(tmp_path / "contest.html")
+    with opened(chromium, path, viewport={"width": width, "height": 900}) as page:
+        section = page.locator('section[aria-labelledby="contest"]')
+        assert section.locator("svg").count() == section.locator("table").count() == 3
+        boards = [found.pooled, *found.boards.values()]
+        assert section.locator("h3").all_text_contents() == [board.name for board in boards]
+        for board, rows in zip(boards, section.locator("table").all(), strict=True):
+            cells = rows.locator("tbody tr").all()
+            assert len(cells) == len(board.rows)
+            for row, line in zip(board.rows, cells, strict=True):
+                assert line.locator("th").text_content() == row.method
+                assert line.locator("td").last.text_content() == row.verdict
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width
 
 
 @needs_browser

@@ -171,9 +171,9 @@ def _board(name: str, judged: Sequence[Judged], reference: str, level: float) ->
 
 
 def _log_ratio(ours: Floats, base: Floats) -> Floats:
-    """Zero where both are perfect; a perfect one against another is as far as float64 goes."""
-    tiny = np.finfo(np.float64).tiny
-    ratio: Floats = np.log(np.maximum(ours, tiny)) - np.log(np.maximum(base, tiny))
+    """Of a perfect ranking, as if it had a millionth of the mean E-AURC: 0 has no logarithm."""
+    least = 1e-6 * float(np.mean(ours)) or 1.0  # all are perfect
+    ratio: Floats = np.log(np.maximum(ours, least)) - np.log(np.maximum(base, least))
     return ratio
 
 
@@ -181,7 +181,7 @@ def _percent(estimate: float, drawn: Floats, level: float, *, sign: int) -> Inte
     """100 (1 − e^−x) for what is saved, 100 (e^x − 1) for what is on top."""
     tail = (1 - level) / 2
     ends = (estimate, *np.quantile(drawn, [tail, 1 - tail]))
-    return Interval(*(float(100 * sign * np.expm1(sign * end)) for end in ends))
+    return Interval(*(0.0 + float(100 * sign * np.expm1(sign * end)) for end in ends))  # no -0.0
 
 
 def _p_values(drawn: Floats) -> Floats:

@@ -132,12 +132,13 @@ def _cells(row: Row) -> list[str]:
         (row.passes, "{:.0f}".format),
         (row.snapshots, "{:.0f}".format),
     ]
+    is_reference = row.verdict.startswith("the reference")
     return [
         row.method,
         *(form(value) for value, form in numbers),
-        _interval(row.gain),
-        "" if row.verdict.startswith("the reference") else _p(row.p_holm),
-        "" if row.behind.high == 0 else _interval(row.behind),
+        "" if is_reference else _interval(row.gain),
+        "" if is_reference else _p(row.p_holm),
+        "" if row.verdict.endswith("the best here") else _interval(row.behind),
         row.verdict,
     ]
 
@@ -147,8 +148,6 @@ def _thousandths(value: float) -> str:
 
 
 def _interval(interval: Interval) -> str:
-    if interval == (0, 0, 0):
-        return ""
     return f"{interval.estimate:+.1f} ({interval.low:+.1f} … {interval.high:+.1f})"
 
 

