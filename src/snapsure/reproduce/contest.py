@@ -13,7 +13,7 @@ epoch) and at the end `training.json`. `runs/contest` is what `snapsure compare 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from snapsure import _files
-from snapsure.contest import Run
-from snapsure.reproduce.contest_archive import save
+from snapsure.reproduce.contest_archive import finish, pack, place
 from snapsure.reproduce.contest_runs import Training, make_run
 from snapsure.scores._recorded import RecordedLogits
 from snapsure.snapshots import Recorder, SnapshotStore
@@ -249,19 +248,29 @@ def main(
     data: Annotated[Path | None, typer.Option(help="CIFAR-100, as for `snapsure train`.")] = None,
 ) -> None:
     """Train what is not trained, score it with every rival, and pack it."""
-    runs: dict[str, list[Run]] = {}
     about: dict[str, Any] = {}
     for task in (words(), clothes(package)):
         for recipe in RECIPES:
             name = f"{task.name}-{recipe.name}"
             found = trainings(task, recipe, out)
             about[name] = [json.loads((one.folder / _DONE).read_text()) for one in found]
-            runs[name] = [make_run(one, every=2, points=2000) for one in found]
-            _tell(f"{name}: scored")
+            score_all(name, found, out / "contest", every=2, points=2000)
+    counts = dict.fromkeys(about, len(SEEDS))
     if cifar is not None:
-        runs["cifar100"] = [make_run(one, every=3, points=3000) for one in cifar100(cifar, data)]
-        _tell("cifar100: scored")
-    save(runs, {"trainings": about}, out / "contest")
+        score_all("cifar100", cifar100(cifar, data), out / "contest", every=3, points=3000)
+        counts["cifar100"] = len(SEEDS)
+    finish(counts, {"trainings": about}, out / "contest")
+
+
+def score_all(
+    name: str, found: Sequence[Training], folder: Path, *, every: int, points: int
+) -> None:
+    """Score and pack the runs that are not packed yet."""
+    for i, training in enumerate(found):
+        path = place(folder, name, i)
+        if not path.exists():
+            pack(make_run(training, every=every, points=points), path)
+            _tell(f"{path}: scored")
 
 
 def _tell(line: str) -> None:

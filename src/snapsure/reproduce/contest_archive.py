@@ -23,13 +23,28 @@ _STEPS = 256
 
 
 def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Path) -> None:
-    """Write a contest; what makes the folder one comes last."""
+    """Write a contest."""
     for name, some in runs.items():
-        (folder / name).mkdir(parents=True, exist_ok=True)
         for i, run in enumerate(some):
-            with _files.replacing(folder / name / f"seed-{i}.npz") as file:
-                np.savez_compressed(file, **_arrays(run))
-    told = {"runs": {name: len(some) for name, some in runs.items()}, **about}
+            pack(run, place(folder, name, i))
+    finish({name: len(some) for name, some in runs.items()}, about, folder)
+
+
+def place(folder: Path, name: str, seed: int) -> Path:
+    """Where a run lies."""
+    return folder / name / f"seed-{seed}.npz"
+
+
+def pack(run: Run, path: Path) -> None:
+    """Write one run, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _files.replacing(path) as file:
+        np.savez_compressed(file, **_arrays(run))
+
+
+def finish(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
+    """Write what makes a folder of runs a contest."""
+    told = {"runs": dict(counts), **about}
     _files.write_bytes(folder / _ABOUT, (json.dumps(told, indent=1) + "\n").encode())
 
 
@@ -43,7 +58,7 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
     try:
         counts = json.loads(path.read_text())["runs"]
         return {
-            name: [_read(folder / name / f"seed-{i}.npz") for i in range(count)]
+            name: [_read(place(folder, name, i)) for i in range(count)]
             for name, count in counts.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
