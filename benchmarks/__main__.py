@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import metrics, scoring, sketch
+from benchmarks import groups, metrics, scoring, sketch
 from benchmarks.harness import machine, measure
 
 
@@ -17,7 +17,8 @@ def main() -> None:
     console = Console(width=140)
     table = Table("work", "ours", "reference", "reference is", "ratio (quartiles)", "goal", "")
     results = []
-    for case in itertools.chain(metrics.cases(), sketch.cases(), scoring.cases()):
+    parts = (metrics, sketch, scoring, groups)
+    for case in itertools.chain.from_iterable(part.cases() for part in parts):
         result = measure(case)
         results.append(result)
         table.add_row(
@@ -31,7 +32,7 @@ def main() -> None:
         )
         console.print(f"measured: {result.name} against {result.reference}")
     console.print(table)
-    peaks = metrics.memory() | sketch.memory() | scoring.memory()
+    peaks = {name: peak for part in parts for name, peak in part.memory().items()}
     for name, megabytes in peaks.items():
         console.print(f"peak memory above the inputs, {name}: {megabytes:.1f} MB")
     path = Path(__file__).with_name("results.json")

@@ -246,6 +246,23 @@ def test_score_takes_a_folder_that_another_tool_left(workplace):
     assert np.array_equal(tables[0].epochs, tables[1].epochs)
 
 
+def test_score_by_a_rivals_kappa(workplace):
+    rivals = "entropy,margin,energy,max_logit,doctor,knn"
+    assert refused(score(workplace, "--kappa", rivals, out="rivals")) == (
+        "--reference must name the training data for knn, got none: add --reference SPEC"
+    )
+    result = score(workplace, "--kappa", rivals, "--reference", "train.npz", out="rivals")
+    assert result.returncode == 0, result.stderr
+    assert ScoreTable.open(workplace / "rivals").names == [
+        "entropy",
+        "margin",
+        "energy",
+        "max_logit",
+        "doctor",
+        "deep_knn",
+    ]
+
+
 def test_compare(workplace):
     """Two tables of the same points are seeds; every form has the same rows."""
     for out in ("one", "two"):
@@ -265,6 +282,18 @@ def test_compare(workplace):
     assert refused(run("compare", *given, "--format", "html", cwd=workplace)) == (
         "--format must be of terminal, markdown, latex, json, got 'html': choose one"
     )
+    apart = run("compare", *given, "--apart", "--json", cwd=workplace)
+    assert [board["runs"] for board in json.loads(apart.stdout)["boards"]] == [1, 1, 2]
+    assert refused(run("compare", "one", "one", cwd=workplace)) == (
+        "TABLES must be different folders, got one one: name each once"
+    )
+    assert refused(run("compare", *given, "--plot", "board.txt", cwd=workplace)) == (
+        "--plot must end in .png, .svg or .pdf, got board.txt: name it so"
+    )
+    assert score(workplace, "--kappa", "mc", out="dropped").returncode == 0
+    result = run("compare", "dropped", "--json", cwd=workplace)
+    rows = json.loads(result.stdout)["boards"][0]["rows"]
+    assert {row["passes"] for row in rows if row["method"] == "mc_dropout"} == {100}
     assert refused(run("compare", cwd=workplace)) == (
         "compare must be given tables or --from, got neither: name one of them"
     )

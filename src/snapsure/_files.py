@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 from snapsure.errors import StorageError
 
@@ -17,7 +18,8 @@ _CHUNK = 1 << 20
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on leaving, flush it to the disk and rename it."""
-    temporary = path.with_name(f"{_MARK}{os.getpid()}-{path.name}")
+    # Not the process's number: two machines that share a folder may have the same.
+    temporary = path.with_name(f"{_MARK}{uuid4().hex[:12]}-{path.name}")
     try:
         with temporary.open("wb") as file:
             yield file

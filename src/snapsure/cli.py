@@ -29,7 +29,18 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_KAPPAS = ("softmax", "nn", "mc")
+_KAPPAS = {  # by their names on the command line
+    "softmax": "SoftmaxResponse",
+    "nn": "NNDistance",
+    "mc": "MCDropout",
+    "entropy": "Entropy",
+    "margin": "Margin",
+    "energy": "Energy",
+    "max_logit": "MaxLogit",
+    "doctor": "Doctor",
+    "knn": "DeepKNN",
+}
+_REFER = ("nn", "knn")  # to training data
 _EXECUTORS = ("local", "ray")
 _EXTRAS = {
     "torch": "torch",
@@ -76,10 +87,10 @@ def score(
     ],
     out: Annotated[Path, typer.Option(help="Folder for the score table.")],
     kappa: Annotated[
-        str, typer.Option(help="Of softmax, nn, mc; separated by commas.")
+        str, typer.Option(help=f"Of {', '.join(_KAPPAS)}; separated by commas.")
     ] = "softmax",
     reference: Annotated[
-        str | None, typer.Option(help="Training data for nn, given as --data is.")
+        str | None, typer.Option(help="Training data for nn and knn, given as --data is.")
     ] = None,
     executor: Annotated[
         str, typer.Option(help="local: this process; ray: this machine's cores, or a cluster.")
@@ -91,7 +102,7 @@ def score(
 ) -> None:
     """Score every point with every snapshot; interrupted, the same command goes on."""
     with _told("run the same command again: what is scored is kept"):
-        from snapsure.scores import MCDropout, NNDistance, SoftmaxResponse
+        from snapsure import scores
         from snapsure.scoring import score as run
 
         names = kappa.split(",")
@@ -100,17 +111,17 @@ def score(
             raise InvalidInput(
                 f"--kappa must be of {', '.join(_KAPPAS)}, got {unknown[0]!r}: choose among these"
             )
-        if "nn" in names and reference is None:
+        asking = [name for name in names if name in _REFER]
+        if asking and reference is None:
             raise InvalidInput(
-                "--reference must name the training data for nn, got none: add --reference SPEC"
+                f"--reference must name the training data for {asking[0]}, got none: add "
+                "--reference SPEC"
             )
-        make: dict[str, Callable[[], Any]] = {
-            "softmax": SoftmaxResponse,
-            "nn": lambda: NNDistance(_data(str(reference), "--reference")),
-            "mc": MCDropout,
-        }
         by = _executor(executor, address)
-        kappas = [make[name]() for name in names]
+        given = [_data(reference, "--reference")] if asking and reference is not None else []
+        kappas = [
+            getattr(scores, _KAPPAS[name])(*(given if name in _REFER else ())) for name in names
+        ]
         network, points = _named(model, "--model"), _data(data, "--data")
         with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
             table = run(network, snapshots, points, kappas, out=out, executor=by)
@@ -159,6 +170,9 @@ def compare(
     source: Annotated[
         Path | None, typer.Option("--from", help="A packed contest, such as results/contest.")
     ] = None,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Every table is a data set of its own, no seed.")
+    ] = False,
     reference: Annotated[
         str | None, typer.Option(help="What gains are against; the first κ if not given.")
     ] = None,
@@ -181,7 +195,9 @@ def compare(
         form = "json" if as_json else form
         if form not in forms:
             raise InvalidInput(f"--format must be of {', '.join(forms)}, got {form!r}: choose one")
-        runs = _contest(tables or [], source)
+        if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
+            raise InvalidInput(f"--plot must end in .png, .svg or .pdf, got {plot}: name it so")
+        runs = _contest(tables or [], source, apart=apart)
         with Console(stderr=True).status("resampling …"):
             outcome = rank(runs, reference=reference, resamples=resamples, seed=seed)
         if plot is not None:
@@ -218,9 +234,7 @@ def report(
     with _told("run the same command again"):
         from snapsure.report.page import Report, origin_of
 
-        if len(set(tables)) < len(tables):
-            given = " ".join(map(str, tables))
-            raise InvalidInput(f"TABLES must be different folders, got {given}: name each once")
+        _refuse_twice(tables)
         opened = {str(path): ScoreTable.open(path) for path in tables}
         origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
         for path in tables:
@@ -331,8 +345,10 @@ def reproduce(
             typer.echo(f"written: {path}")
 
 
-def _contest(tables: list[Path], source: Path | None) -> Any:
+def _contest(tables: list[Path], source: Path | None, *, apart: bool = False) -> Any:
     """Runs by data set: a packed contest's, or tables, those with the same labels together."""
+    from snapsure.contest import Run
+
     if (source is None) == (not tables):
         raise InvalidInput(
             "compare must be given tables or --from, got "
@@ -342,16 +358,30 @@ def _contest(tables: list[Path], source: Path | None) -> Any:
         from snapsure.reproduce.contest_archive import open_contest
 
         return open_contest(source)
-    groups: dict[str, list[ScoreTable]] = {}
+    _refuse_twice(tables)
+    groups: dict[str, list[Run]] = {}
     for path in tables:
         table = ScoreTable.open(path)
-        same = (n for n, some in groups.items() if np.array_equal(_labels(some[0]), _labels(table)))
-        groups.setdefault(next(same, str(path)), []).append(table)
+        run = Run(table, passes=_passes(path, table.names))
+        same = (n for n, some in groups.items() if not apart and np.array_equal(some[0].y, run.y))
+        groups.setdefault(next(same, str(path)), []).append(run)
     return groups
 
 
-def _labels(table: ScoreTable) -> Any:
-    return [] if table.y is None else table.y
+def _refuse_twice(tables: list[Path]) -> None:
+    if len(set(tables)) < len(tables):
+        given = " ".join(map(str, tables))
+        raise InvalidInput(f"TABLES must be different folders, got {given}: name each once")
+
+
+def _passes(folder: Path, names: list[str]) -> dict[str, int]:
+    """What the plan of a table's scoring says an answer costs: dropout's passes, members."""
+    try:
+        plan = json.loads((folder / "plan.json").read_text())
+        members, kappas = len(plan["snapshots"]), plan["kappas"]
+        return {n: members * int(kappas[n].get("passes", 1)) for n in names if n in kappas}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}  # a table that was not scored here
 
 
 def _executor(name: str, address: str | None) -> Any:

@@ -7,6 +7,7 @@ Every refusal says the argument, what is required, what came and where, and the 
     │   ├── Infeasible                          no threshold can promise the risk
     │   ├── NotFitted                           an estimator is used before it is fitted
     │   └── WrongArchitecture                   a snapshot does not fit the model
+    ├── ScoringFailed (also a RuntimeError)     pieces of a scoring failed, whoever tried them
     └── StorageError (also an OSError)          something on disk is not as it should be
         ├── CorruptFile                         bytes are missing or changed
         ├── StoreLocked                         another process is writing there
@@ -34,6 +35,10 @@ class NotFitted(InvalidInput):
 
 class WrongArchitecture(InvalidInput):
     """A snapshot does not fit the model; the message names what differs."""
+
+
+class ScoringFailed(SnapsureError, RuntimeError):
+    """Pieces of a scoring failed, however often they were tried; the message names them."""
 
 
 class StorageError(SnapsureError, OSError):

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from snapsure import compare
+from snapsure import Run, compare
 from snapsure.report import leaderboard
 from tests.contest.test_compare import run_of
 
@@ -25,7 +25,7 @@ def test_markdown_has_every_row_of_every_board(comparison):
         assert caption.startswith(f"{board.name}: ")
         lines = table.splitlines()
         assert len(lines) == 2 + len(board.rows)
-        assert {line.count("|") for line in lines} == {14}
+        assert {line.count("|") for line in lines} == {15}
         for row, line in zip(board.rows, lines[2:], strict=True):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             assert cells[0] == row.method
@@ -33,13 +33,13 @@ def test_markdown_has_every_row_of_every_board(comparison):
             assert cells[7] == f"{row.passes:.0f}"
             assert cells[-1] == row.verdict
             if row.method != "softmax":
-                assert cells[9].startswith(f"{row.gain.estimate:+.1f} (")
+                assert cells[10].startswith(f"{round(row.gain.estimate, 1) + 0.0:+.1f} (")
 
 
 def test_the_caption_says_what_the_numbers_are(comparison):
     assert leaderboard.caption(comparison.boards["second"], comparison) == (
-        "second: 1 run, 600 points. Areas × 10³. Gain: percent of the E-AURC of softmax; 95% "
-        "intervals of 2,000 paired resamples; p corrected by Holm."
+        "second: 1 run (intervals are of its points alone), 600 points. Areas × 10³. Gain: percent "
+        "of the E-AURC of softmax; 95% intervals of 2,000 paired resamples; p corrected by Holm."
     )
 
 
@@ -50,11 +50,21 @@ def test_latex_is_balanced_and_escaped(comparison):
     assert len(rows) == 3 + sum(
         len(b.rows) for b in (comparison.pooled, *comparison.boards.values())
     )
-    assert {row.count("&") for row in rows} == {11}
+    assert {row.count("&") for row in rows} == {12}
     for row in rows:
         assert "κ" not in row
         assert "…" not in row
         assert "%" not in row.replace(r"\%", "")
+
+
+def test_odd_names_are_text():
+    table = run_of(0).table
+    odd = compare(Run(table, others={r"[b]a|b & #1 ^\ {x}": table.kappa("softmax")[-1]}))
+    assert r"[b]a\|b" in leaderboard.as_markdown(odd)
+    assert r"[b]a|b \& \#1 \^{}\textbackslash{} \{x\}" in leaderboard.as_latex(odd)
+    console = Console(file=io.StringIO(), width=220)
+    console.print(leaderboard.as_table(odd.boards["data"], odd))
+    assert "[b]a|b" in console.file.getvalue()
 
 
 def test_terminal(comparison):

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -53,6 +54,15 @@ def test_the_file_is_plain_safetensors(store):
     model = network()
     store.save(model, 3)
     assert same(load_file(store.path / "epoch-000003.safetensors"), model.state_dict())
+
+
+def test_a_store_that_writes_can_be_sent_to_another_process(store):
+    store.save(network(), 1)  # it holds a lock now, which stays here
+    sent = pickle.loads(pickle.dumps(store))
+    assert sent.path == store.path
+    assert same(sent.load(1), store.load(1))
+    store.save(network(), 2)
+    assert sent.epochs == [1, 2]
 
 
 def test_epochs_in_order(store):

@@ -2,7 +2,8 @@
 
 Each run's points are halved: what must learn does so on one half and is judged on the other, and
 the other way round; what learns nothing is judged on the same halves. Points are resampled within
-halves, the same ones for all methods and for all runs of a data set, and runs are resampled too.
+halves, the same ones for all methods and for all runs of a data set; how far runs differ adds to
+an interval what Student's t makes of so many. One run speaks of its points alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,13 +66,17 @@ def compare(
     >>> board["AES of softmax"].gain.estimate > 0
     True
     """
-    groups = {
-        name: [_run(run) for run in _listed(some)]
-        for name, some in (runs if isinstance(runs, Mapping) else {"data": runs}).items()
-    }
+    named = runs if isinstance(runs, Mapping) else {"data": runs}
+    groups = {name: [_run(run) for run in _listed(some)] for name, some in named.items()}
+    if not groups:
+        raise InvalidInput("`runs` must hold at least one data set, got none: pass a table")
     resamples = _validate.count(resamples, "resamples")
     level = _validate.fraction(level, "level", open_above=True)
-    judged = {name: _judged(name, some, resamples, seed) for name, some in groups.items()}
+    seed = _validate.count(seed, "seed", least=0)
+    judged = {
+        name: _judged(name, some, resamples, seed, i)
+        for i, (name, some) in enumerate(groups.items())
+    }
     _refuse_few(resamples, max(len(one.methods) for one in judged.values()))
     methods = _shared(list(judged.values()))
     base = _reference(methods, reference, groups)
@@ -95,10 +100,17 @@ def _listed(some: Runs) -> Sequence[Run | ScoreTable]:
 
 
 def _run(run: Run | ScoreTable) -> Run:
-    return run if isinstance(run, Run) else Run(run)
+    if isinstance(run, Run):
+        return run
+    if not isinstance(run, ScoreTable):
+        raise InvalidInput(
+            f"`runs` must be score tables or runs, got {type(run).__name__}: open a folder by "
+            "ScoreTable.open"
+        )
+    return Run(run)
 
 
-def _judged(name: str, runs: Sequence[Run], resamples: int, seed: int) -> Judged:
+def _judged(name: str, runs: Sequence[Run], resamples: int, seed: int, index: int) -> Judged:
     if not runs:
         raise InvalidInput(f"`runs[{name!r}]` must hold at least one run, got none: pass a table")
     for i, run in enumerate(runs):
@@ -113,7 +125,7 @@ def _judged(name: str, runs: Sequence[Run], resamples: int, seed: int) -> Judged
                 f"`runs[{name!r}]` must be of the same points, got other labels in run {i} than in "
                 "run 0: pass other data under another name"
             )
-    return judge(runs, resamples, seed)
+    return judge(runs, resamples, seed, index)
 
 
 def _shared(judged: Sequence[Judged]) -> list[str]:
@@ -139,10 +151,11 @@ def _board(name: str, judged: Sequence[Judged], reference: str, level: float) ->
     methods = judged[0].methods
     base = methods.index(reference)
     ratio = np.mean([_log_ratio(one.eaurc, one.eaurc[base]) for one in judged], axis=0)
-    drawn = np.mean([_log_ratio(one.drawn, one.drawn[base]) for one in judged], axis=0)
+    drawn = np.mean([_drawn_ratio(one, base) for one in judged], axis=0)
     best = int(ratio.argmin())
     p = _p_values(drawn)
     corrected = _holm(p, base)
+    from_best = _holm(_p_values(drawn - drawn[best]), best)
     means = {
         field: np.mean([getattr(one, field) for one in judged], axis=0) for field in Judged.MEANS
     }
@@ -152,8 +165,14 @@ def _board(name: str, judged: Sequence[Judged], reference: str, level: float) ->
     for i in np.argsort(ratio, kind="stable").tolist():
         gain = _percent(-ratio[i], -drawn[i], level, sign=-1)
         behind = _percent(ratio[i] - ratio[best], drawn[i] - drawn[best], level, sign=1)
-        verdict = _verdict(i == base, i == best, gain, behind, corrected[i], reference)
         numbers = {field: float(values[i]) for field, values in means.items()}
+        verdict = _verdict(gain, corrected[i], None if i == base else reference)
+        if i == best:
+            verdict += "; the best here"
+        elif from_best[i] >= _SIGNIFICANT:
+            verdict += "; cannot be told from the best"
+        if numbers["error"] != means["error"][base]:
+            verdict += f"; of a classifier that is wrong in {numbers['error']:.1%}"
         rows.append(
             Row(
                 method=methods[i],
@@ -170,9 +189,16 @@ def _board(name: str, judged: Sequence[Judged], reference: str, level: float) ->
     return Board(name, reference, *counted, rows)
 
 
+def _drawn_ratio(judged: Judged, base: int) -> Floats:
+    """Log-ratios under other points and other runs, (methods, resamples)."""
+    each = np.array([_log_ratio(run, run[base]) for run in judged.each])
+    other_runs: Floats = judged.luck @ (each - each.mean(axis=0))
+    return _log_ratio(judged.drawn, judged.drawn[base]) + other_runs.T
+
+
 def _log_ratio(ours: Floats, base: Floats) -> Floats:
-    """Of a perfect ranking, as if it had a millionth of the mean E-AURC: 0 has no logarithm."""
-    least = 1e-6 * float(np.mean(ours)) or 1.0  # all are perfect
+    """Of a perfect ranking, as if it had a thousandth of the mean E-AURC: 0 has no logarithm."""
+    least = 1e-3 * float(np.mean(ours)) or 1.0  # all are perfect
     ratio: Floats = np.log(np.maximum(ours, least)) - np.log(np.maximum(base, least))
     return ratio
 
@@ -202,16 +228,10 @@ def _holm(p: Floats, reference: int) -> Floats:
     return corrected
 
 
-def _verdict(
-    is_reference: bool, is_best: bool, gain: Interval, behind: Interval, p: float, reference: str
-) -> str:
-    if is_reference:
-        told = "the reference"
-    elif p >= _SIGNIFICANT:
-        told = f"cannot be told from {reference}"
-    else:
-        better = gain.estimate > 0
-        told = f"{'better' if better else 'worse'} than {reference} by {abs(gain.estimate):.1f} %"
-    if is_best:
-        return f"{told}; the best here"
-    return told if behind.low > 0 else f"{told}; cannot be told from the best"
+def _verdict(gain: Interval, p: float, reference: str | None) -> str:
+    if reference is None:
+        return "the reference"
+    if p >= _SIGNIFICANT:
+        return f"cannot be told from {reference}"
+    better = gain.estimate > 0
+    return f"{'better' if better else 'worse'} than {reference} by {abs(gain.estimate):.1f} %"

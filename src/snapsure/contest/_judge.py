@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from snapsure._logistic import logit
 from snapsure.calibration import Platt
 from snapsure.contest._methods import Method, errors_of, halves, methods_of
 from snapsure.contest._run import Run
@@ -14,6 +15,9 @@ from snapsure.metrics import augrc, aurc, brier, eaurc, nll
 from snapsure.metrics._bootstrap import paired_values
 
 Floats = NDArray[np.float64]
+
+# No probability is nearer to 0 or 1: one sure mistake would make a mean NLL infinite.
+_LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,9 @@ class Judged:
     methods: Sequence[str]
     runs: int
     points: int
-    drawn: Floats  # E-AURC of every resample, (methods, resamples)
+    each: Floats  # E-AURC of every run, (runs, methods)
+    drawn: Floats  # their mean on every resample of the points, (methods, resamples)
+    luck: Floats  # what a resample makes of the runs' deviations from their mean, (resamples, runs)
     eaurc: Floats
     aurc: Floats
     augrc: Floats
@@ -50,11 +56,12 @@ class Judged:
         at = [self.methods.index(name) for name in methods]
         arrays = {field: getattr(self, field)[at] for field in (*self.MEANS, "drawn")}
         size = None if self.bytes is None else self.bytes[at]
-        return replace(self, methods=list(methods), bytes=size, **arrays)
+        each = self.each[:, at]
+        return replace(self, methods=list(methods), bytes=size, each=each, **arrays)
 
 
-def judge(runs: Sequence[Run], resamples: int, seed: int) -> Judged:
-    """Every method that all runs have."""
+def judge(runs: Sequence[Run], resamples: int, seed: int, index: int) -> Judged:
+    """Every method that all runs have; `index` tells this data set's luck from that of others."""
     methods = [
         method
         for method in methods_of(runs[0])
@@ -68,19 +75,26 @@ def judge(runs: Sequence[Run], resamples: int, seed: int) -> Judged:
         methods=[method.name for method in methods],
         runs=len(runs),
         points=runs[0].table.y_hat.size,
-        drawn=_over_runs(np.array([one["drawn"] for one in each]), seed),
+        each=np.array([one["eaurc"] for one in each]),
+        drawn=np.mean([one["drawn"] for one in each], axis=0),
+        luck=_luck(len(runs), resamples, np.random.SeedSequence([seed, index])),
         bytes=kept * np.mean(sizes) if len(sizes) == len(runs) else None,
         **means,
     )
 
 
-def _over_runs(drawn: Floats, seed: int) -> Floats:
-    """Means over the runs, (runs, methods, resamples) -> (methods, resamples), runs drawn too."""
-    runs, _, resamples = drawn.shape
-    rng = np.random.default_rng(np.random.SeedSequence([seed, runs]))
-    weights = rng.multinomial(runs, np.full(runs, 1 / runs), size=resamples) / runs
-    means: Floats = np.einsum("smb,bs->mb", drawn, weights)
-    return means
+def _luck(runs: int, resamples: int, seed: np.random.SeedSequence) -> Floats:
+    """Weights of the runs' deviations that give Student's t of their mean, all methods together.
+
+    Deviations d from the mean of R runs, times these, have variance Σd² / (R (R − 1)), which is
+    that of a mean, and the tails of t with R − 1 degrees of freedom: of few runs little is known.
+    """
+    if runs == 1:
+        return np.zeros((resamples, 1))
+    rng = np.random.default_rng(seed)
+    normal = rng.standard_normal((resamples, runs)) / np.sqrt(runs * (runs - 1))
+    luck: Floats = normal / np.sqrt(rng.chisquare(runs - 1, (resamples, 1)) / (runs - 1))
+    return luck
 
 
 def _judge_run(run: Run, methods: Sequence[Method], resamples: int, seed: int) -> dict[str, Floats]:
@@ -89,6 +103,11 @@ def _judge_run(run: Run, methods: Sequence[Method], resamples: int, seed: int) -
         for learn, rest in halves(run.table.y_hat.size, seed)
     ]
     return {field: np.mean([part[field] for part in parts], axis=0) for field in parts[0]}
+
+
+def _stretched(score: Floats) -> Floats:
+    """What Platt's curve is fitted to: log-odds of what lies in [0, 1], else itself."""
+    return logit(score) if score.min() >= 0 and score.max() <= 1 else score
 
 
 def _judge_half(
@@ -100,7 +119,10 @@ def _judge_half(
         score, errors = fitted.score(rest), errors_of(method, rest)
         p = score
         if not method.calibrated:
-            p = Platt().fit(fitted.score(learn), errors_of(method, learn)).predict_proba(score)
+            known = _stretched(fitted.score(learn))
+            platt = Platt().fit(known, errors_of(method, learn))
+            p = platt.predict_proba(_stretched(score))
+        p = np.clip(p, _LEAST, 1 - _LEAST)
         # The final snapshot is kept in any case: it makes the prediction.
         used = len(fitted.snapshots)
         kept = len({*fitted.snapshots, len(rest.table.epochs) - 1})

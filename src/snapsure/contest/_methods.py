@@ -35,7 +35,6 @@ class Method:
 
     name: str
     fit: Callable[[Run], Fitted]
-    learns: bool = False  # from held-out labels
     calibrated: bool = False  # its score is a probability of being right
     other: str | None = None  # whose predictions it speaks of, if not the final classifier's
     each: int = 1  # passes per snapshot
@@ -86,7 +85,7 @@ def _pes(name: str, each: int) -> Method:
         used = {snapshot for snapshot, _ in pes.layers_ or []}
         return Fitted(lambda other: pes.confidence(other.table.kappa(name)), sorted(used))
 
-    return Method(f"PES of {name}", fit, learns=True, each=each)
+    return Method(f"PES of {name}", fit, each=each)
 
 
 def _les(names: Sequence[str], k: int, title: str, each: int) -> Method:
@@ -94,7 +93,8 @@ def _les(names: Sequence[str], k: int, title: str, each: int) -> Method:
         used = choose(run.table.epochs, k, 0.0)
 
         def features(other: Run) -> Floats:
-            return np.vstack([other.table.kappa(name)[used] for name in names])
+            # The first κ comes last: with too few errors to learn from, LES falls back to that.
+            return np.vstack([other.table.kappa(name)[used] for name in reversed(names)])
 
         x = features(run)
         les = LES(len(x)).fit(x, run.table.errors)
@@ -103,14 +103,16 @@ def _les(names: Sequence[str], k: int, title: str, each: int) -> Method:
             _last(run) if les.fallback_ else used.tolist(),
         )
 
-    return Method(title, fit, learns=True, calibrated=True, each=each)
+    return Method(title, fit, calibrated=True, each=each)
 
 
 def _sptd() -> Method:
     return Method(
         "SPTD",
         lambda run: Fitted(
-            lambda other: SPTD().confidence(other.table.labels, other.table.epochs),
+            lambda other: SPTD().confidence(
+                other.table.labels, other.table.epochs, y_hat=other.table.y_hat
+            ),
             range(len(run.table.epochs)),
         ),
     )
@@ -121,7 +123,7 @@ def _temperature(by: str) -> Method:
         scaling = Temperature(by=by).fit(_logits(run), run.y)
         return Fitted(lambda other: scaling.confidence(_logits(other)), _last(run))
 
-    return Method(f"temperature by {by.upper()}", fit, learns=True)
+    return Method(f"temperature by {by.upper()}", fit, calibrated=by == "nll")
 
 
 def _max_logit_pnorm() -> Method:
@@ -129,7 +131,7 @@ def _max_logit_pnorm() -> Method:
         scorer = MaxLogitPNorm().fit(_logits(run), run.table.errors)
         return Fitted(lambda other: scorer.confidence(_logits(other)), _last(run))
 
-    return Method("MaxLogit-pNorm", fit, learns=True)
+    return Method("MaxLogit-pNorm", fit)
 
 
 def _other(name: str, each: int, kept: int) -> Method:

@@ -61,6 +61,17 @@ class Run:
                 f"`logits` must be ({n}, classes), as the table has {n} points, got shape "
                 f"{self.logits.shape}: pass the final snapshot's, of the same points"
             )
+        if self.logits is not None and (self.logits.argmax(axis=1) != table.y_hat).mean() > 0.01:
+            raise InvalidInput(
+                "`logits` must be those that the table's y_hat comes from, got others in more than "
+                "1 % of the rows: pass the final snapshot's, of the same points"
+            )
+        taken = [name for name in others or {} if name in table.names]
+        if taken:
+            raise InvalidInput(
+                f"`others` must have names that the table has not, got {taken[0]!r}: name it "
+                "otherwise"
+            )
         self.others = {name: _other(name, value, table) for name, value in (others or {}).items()}
         known = [*table.names, *self.others]
         _refuse_unknown(passes, known, "passes")

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from snapsure import _validate
 from snapsure.errors import InvalidInput
-from snapsure.estimators._logits import Floats, softmax_response
+from snapsure.estimators._logits import Floats, log_odds, softmax_response
 from snapsure.estimators._table import EQUAL, fitted, read_json, write_json
 from snapsure.metrics import aurc
 
@@ -70,7 +70,7 @@ class MaxLogitPNorm:
         z = _validate.logits(logits)
         wrong = _validate.errors(errors, z.shape[:1], of="logits")
         areas = np.array([aurc(_normalised(z, p), wrong) for p in self.grid])
-        better = areas.min() < aurc(softmax_response(z), wrong) - EQUAL
+        better = z.shape[1] > 2 and areas.min() < aurc(log_odds(z), wrong) - EQUAL
         equals = np.flatnonzero(areas <= areas.min() + EQUAL)
         self._p = (min(self.grid[i] for i in equals) if better else None,)
         return self

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
-from snapsure.estimators._logits import Floats, softmax_response
+from snapsure.estimators._logits import Floats, log_odds, softmax_response
 from snapsure.estimators._table import EQUAL, fitted, read_json, write_json
 from snapsure.metrics import aurc
 
@@ -87,7 +87,7 @@ class Temperature:
 
 def _of_least_aurc(z: Floats, y: NDArray[np.int64]) -> float:
     wrong = z.argmax(axis=1) != y
-    areas = np.array([aurc(softmax_response(z / temperature), wrong) for temperature in _GRID])
+    areas = np.array([aurc(log_odds(z / temperature), wrong) for temperature in _GRID])
     equals = _GRID[areas <= areas.min() + EQUAL]
     return float(equals[np.abs(np.log(equals)).argmin()])
 

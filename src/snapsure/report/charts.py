@@ -83,7 +83,8 @@ def board_chart(board: Board) -> Spec:
             "method": row.method,
             "kind": next((kind for kind in ("AES", "PES", "LES") if kind in row.method), "other"),
             "passes": row.passes,
-            "gain": max(row.gain.estimate, -top),
+            "gain": row.gain.estimate,
+            "shown": max(row.gain.estimate, -top),
             "low": max(row.gain.low, -top),
             "high": max(row.gain.high, -top),
         }
@@ -113,7 +114,7 @@ def board_chart(board: Board) -> Spec:
                 "mark": {"type": "point", "filled": True, "size": 50, "tooltip": True, **_QUIET},
                 "encoding": {
                     "x": x,
-                    "y": {"field": "gain", **y},
+                    "y": {"field": "shown", **y},
                     "color": colour,
                     "shape": {"field": "kind", "type": "nominal", "legend": None},
                     "tooltip": [{"field": name} for name in ("method", "passes", "gain")],

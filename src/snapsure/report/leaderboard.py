@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from snapsure.contest import Comparison
@@ -20,11 +21,23 @@ _HEADS = (
     "error",
     "passes",
     "snapshots",
+    "MB",
     "gain",
     "p",
     "behind the best",
     "verdict",
 )
+
+
+_LATEX = {sign: rf"\{sign}" for sign in "%_&#{}$"} | {
+    "κ": r"$\kappa$",
+    "…": r"\dots{}",
+    "<": "$<$",
+    ">": "$>$",
+    "^": r"\^{}",
+    "~": r"\~{}",
+    "\\": r"\textbackslash{}",
+}
 
 
 def boards_of(comparison: Comparison) -> list[Board]:
@@ -35,7 +48,7 @@ def boards_of(comparison: Comparison) -> list[Board]:
 
 def caption(board: Board, comparison: Comparison) -> str:
     """What a board's numbers are."""
-    runs = f"{board.runs} runs" if board.runs > 1 else "1 run"
+    runs = f"{board.runs} runs" if board.runs > 1 else "1 run (intervals are of its points alone)"
     return (
         f"{board.name}: {runs}, {board.points:,} points. Areas × 10³. Gain: percent of the E-AURC "
         f"of {board.reference}; {comparison.level:.0%} intervals of {comparison.resamples:,} "
@@ -49,7 +62,7 @@ def as_table(board: Board, comparison: Comparison) -> Table:
     for head in _HEADS:
         table.add_column(head, justify="left" if head in ("method", "verdict") else "right")
     for row in board.rows:
-        table.add_row(*_cells(row))
+        table.add_row(*map(escape, _cells(row)))
     return table
 
 
@@ -61,7 +74,9 @@ def as_markdown(comparison: Comparison) -> str:
         lines.append(f"| {' | '.join(_HEADS)} |")
         lines.append("|" + "|".join("---" if h in ("method", "verdict") else "--:" for h in _HEADS))
         lines[-1] += "|"
-        lines += [f"| {' | '.join(_cells(row))} |" for row in board.rows]
+        for row in board.rows:
+            cells = (cell.replace("|", r"\|") for cell in _cells(row))
+            lines.append(f"| {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -70,7 +85,7 @@ def as_latex(comparison: Comparison) -> str:
     """Every board as a `tabular` with the rules of booktabs; verdicts are left to the text."""
     parts = []
     for board in boards_of(comparison):
-        lines = [f"% {caption(board, comparison)}", r"\begin{tabular}{l" + "r" * 11 + "}"]
+        lines = [f"% {caption(board, comparison)}", r"\begin{tabular}{l" + "r" * 12 + "}"]
         lines += [r"\toprule", _latex_line(_HEADS[:-1]), r"\midrule"]
         lines += [_latex_line(_cells(row)[:-1]) for row in board.rows]
         lines += [r"\bottomrule", r"\end{tabular}"]
@@ -86,22 +101,23 @@ def plot(comparison: Comparison, path: Path) -> None:
     figure = Figure(figsize=(8, 3.6 * len(boards)), layout="constrained")
     for i, board in enumerate(boards, 1):
         axes = figure.add_subplot(len(boards), 1, i)
+        edge = -max(5.0, *(row.gain.estimate for row in board.rows))
         for row in board.rows:
-            axes.plot(row.passes, row.gain.estimate, "o", color=_colour(row.method), markersize=5)
+            # As far below the reference as the best is above it; what is further is in the table.
+            mark = "o" if row.gain.estimate >= edge else "v"
+            height = max(row.gain.estimate, edge)
+            axes.plot(row.passes, height, mark, color=_colour(row.method), markersize=5)
         for row in _told(board):
             axes.annotate(
                 row.method,
-                (row.passes, row.gain.estimate),
-                xytext=(5, 0),
+                (row.passes, max(row.gain.estimate, edge)),
+                xytext=(5, 3),
                 textcoords="offset points",
                 fontsize=7,
-                va="center",
             )
         axes.axhline(0, color="0.6", linewidth=0.8)
         axes.set_xscale("log")
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, -high), high)  # what is far worse than the reference is in the table
-        axes.margins(x=0.2)
+        axes.margins(x=0.2, y=0.12)
         axes.set_title(board.name, fontsize=9, loc="left")
         axes.set_xlabel("forward passes per answer")
         axes.set_ylabel(f"% less E-AURC than {board.reference}")
@@ -132,10 +148,12 @@ def _cells(row: Row) -> list[str]:
         (row.passes, "{:.0f}".format),
         (row.snapshots, "{:.0f}".format),
     ]
+    size = "" if row.bytes is None else f"{row.bytes / 1e6:.1f}"
     is_reference = row.verdict.startswith("the reference")
     return [
         row.method,
         *(form(value) for value, form in numbers),
+        size,
         "" if is_reference else _interval(row.gain),
         "" if is_reference else _p(row.p_holm),
         "" if row.verdict.endswith("the best here") else _interval(row.behind),
@@ -148,7 +166,8 @@ def _thousandths(value: float) -> str:
 
 
 def _interval(interval: Interval) -> str:
-    return f"{interval.estimate:+.1f} ({interval.low:+.1f} … {interval.high:+.1f})"
+    estimate, low, high = (f"{round(end, 1) + 0.0:+.1f}" for end in interval)  # no -0.0
+    return f"{estimate} ({low} … {high})"
 
 
 def _p(value: float) -> str:
@@ -156,9 +175,4 @@ def _p(value: float) -> str:
 
 
 def _latex_line(cells: Any) -> str:
-    def escaped(text: str) -> str:
-        for plain, code in (("%", r"\%"), ("_", r"\_"), ("κ", r"$\kappa$"), ("…", r"\dots{}")):
-            text = text.replace(plain, code)
-        return text.replace("<", "$<$")
-
-    return " & ".join(map(escaped, cells)) + r" \\"
+    return " & ".join("".join(_LATEX.get(sign, sign) for sign in cell) for cell in cells) + r" \\"

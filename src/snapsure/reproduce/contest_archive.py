@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from snapsure import _files
 from snapsure.contest import Run
@@ -75,14 +76,19 @@ def _arrays(run: Run) -> dict[str, Any]:
     return {
         **{f"kappa.{name}": packed(table.kappa(name)) for name in table.names},
         **{f"other.{name}": packed(kappa[None]) for name, (kappa, _) in run.others.items()},
-        **{f"answer.{name}": y.astype(np.uint8) for name, (_, y) in run.others.items()},
+        **{f"answer.{name}": _small(y) for name, (_, y) in run.others.items()},
         "logits": np.rint(centred * _STEPS).clip(-(2**15), 2**15 - 1).astype(np.int16),
-        "labels": table.labels.astype(np.uint8),
-        "y_hat": table.y_hat.astype(np.uint8),
-        "y": run.y.astype(np.uint8),
+        "labels": _small(table.labels),
+        "y_hat": _small(table.y_hat),
+        "y": _small(run.y),
         "epochs": table.epochs.astype(np.int32),
         "price": json.dumps([run.passes, run.kept, run.snapshot_bytes]),
     }
+
+
+def _small(labels: NDArray[np.int64]) -> NDArray[Any]:
+    """In as few bytes as the classes need."""
+    return labels.astype(np.min_scalar_type(int(labels.max())))
 
 
 def _read(path: Path) -> Run:

@@ -92,7 +92,7 @@ def _load_mean(model: nn.Module, store: Snapshots, epochs: list[int]) -> None:
         store.load_into(model, epoch)
         for name, value in _floats(model):
             part = value.cpu().double()  # there: not every accelerator has float64
-            sums[name] = sums[name].add_(part) if name in sums else part
+            sums[name] = sums[name].add_(part) if name in sums else part.clone()
     for name, value in _floats(model):
         value.copy_(sums[name] / len(epochs))
 

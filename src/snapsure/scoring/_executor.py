@@ -30,7 +30,7 @@ class Executor(ABC):
 
 
 class LocalExecutor(Executor):
-    """This process, one piece after the other. What goes wrong is raised at once.
+    """The process itself, one piece after the other. What goes wrong is raised at once.
 
     Parameters
     ----------

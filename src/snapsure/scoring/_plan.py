@@ -117,7 +117,8 @@ class Plan:
         shutil.rmtree(self.table.folder / _PREPARED / f"{epoch}", ignore_errors=True)
 
     def finish(self) -> None:
-        """Make the folder a table."""
+        """Make the folder a table, without what was prepared or left half-written."""
+        _files.remove_partial(self.table.folder)
         shutil.rmtree(self.table.folder / _PREPARED, ignore_errors=True)
         self.table.finish(self.names, has_labels=self.has_labels)
 

@@ -3,15 +3,21 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from snapsure.errors import ScoringFailed
 from snapsure.scoring._plan import Piece, Plan
+
+_NAMED = 8
 
 
 class Schedule:
-    """Hands out pieces that can be done now, and hears of those that are done.
+    """Hands out pieces that can be done now, and hears what became of them.
 
     A piece needs y_hat of its shard, which the final snapshot gives, and what its snapshots'
     preparations leave. These can be large: at most `width` groups of snapshots are prepared
     before they are scored, and they go when they are.
+
+    A group that fails is done again snapshot by snapshot, so that one which is damaged does not
+    take the others with it, and one which is too large for the memory does not stay so.
     """
 
     def __init__(self, plan: Plan, todo: Sequence[Piece], width: int = 1) -> None:
@@ -25,6 +31,7 @@ class Schedule:
             epoch for piece in todo if piece.shard is not None for epoch in piece.epochs
         )
         self._held: set[int] = set()
+        self._failed: dict[str, list[Piece]] = {}
 
     def next(self) -> Piece | None:
         """A piece to start; preparations only where nothing can be scored."""
@@ -50,6 +57,35 @@ class Schedule:
             if not self._left[epoch]:
                 self._held.discard(epoch)
                 self._plan.forget_prepared(epoch)
+
+    def failed(self, piece: Piece, cause: str) -> None:
+        """Do it again in parts; or let go of it, and of what cannot be done without it."""
+        self._running -= 1
+        if len(piece.epochs) > 1:
+            self._waiting[:0] = piece.singles()
+            return
+        self._failed.setdefault(cause, []).append(piece)
+        (epoch,) = piece.epochs
+        rest = self._waiting
+        if epoch == self._plan.final:
+            rest = [] if piece.shard is None else [p for p in rest if p.shard != piece.shard]
+        elif piece.shard is None:
+            rest = [other.without(epoch) for other in rest]
+        self._waiting = [other for other in rest if other.epochs]
+
+    def close(self) -> None:
+        """Name what has failed, if anything has."""
+        if not self._failed:
+            return
+        causes = []
+        for cause, pieces in self._failed.items():
+            named = [self._plan.described(piece) for piece in pieces[:_NAMED]]
+            more = [f"{len(pieces) - _NAMED} more"] if len(pieces) > _NAMED else []
+            causes.append(f"{'; '.join(named + more)} ({cause})")
+        raise ScoringFailed(
+            f"every piece must be scored, got {sum(map(len, self._failed.values()))} that failed "
+            f"at every try: {'; '.join(causes)}: mend the cause and score again, the rest is kept"
+        )
 
     def _can_be_scored(self, piece: Piece) -> bool:
         answered = self._plan.final in piece.epochs or piece.shard not in self._unanswered

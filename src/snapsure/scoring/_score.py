@@ -46,8 +46,8 @@ def score(
         `SoftmaxResponse()`, `NNDistance(train)`, `MCDropout()`; or one `Ensemble(stores)`.
     out : path, optional
         A folder for the table. Interrupted, the same call goes on where it stopped.
-    executor : Executor, optional
-        Who does the work; this process if not given.
+    executor : LocalExecutor or RayExecutor, optional
+        Who does the work; this process if not given. It changes no byte of the table.
     progress : bool
         Show a bar with the time left.
 
@@ -62,6 +62,8 @@ def score(
         scores of other inputs.
     WrongArchitecture, CorruptFile
         For a snapshot that does not fit or is damaged.
+    ScoringFailed
+        By Ray, instead of these: for pieces that failed at every try, when all others are done.
     """
     if out is None:
         with tempfile.TemporaryDirectory(prefix="snapsure-") as passing:

@@ -89,6 +89,10 @@ class SnapshotStore(Snapshots):
             )
         return Adopted(folder, prefix=prefix)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to other processes by path: who may write there is this process's own."""
+        return SnapshotStore, (self.path,)
+
     @property
     def epochs(self) -> list[int]:
         """Epochs held, in order; what another process adds is seen."""

@@ -1,0 +1,226 @@
+"""Pieces as tasks of Ray: on the cores of this machine, or on those of a cluster."""
+
+# mypy: allow-untyped-calls
+# (Ray has types for half of what it exports.)
+
+import importlib.util
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from snapsure import _validate
+from snapsure.errors import InvalidInput
+from snapsure.scores._network import private_copy
+from snapsure.scoring._executor import Executor
+from snapsure.scoring._plan import Piece, Plan
+from snapsure.scoring._schedule import Schedule
+from snapsure.scoring._worker import Worker
+
+# Pieces handed to Ray for each that can run: no worker waits, and a cluster that grows on demand
+# sees that there is some.
+_AHEAD = 2
+
+
+class RayExecutor(Executor):
+    """A cluster's workers, or this machine's, by Ray.
+
+    The table is that of `LocalExecutor` to the byte, whatever arrives first, if it computes on as
+    many threads (`torch.set_num_threads(num_cpus)`) and on the same kind of processor. Workers need
+    snapsure, the modules that model and data are of, and the same file system: the snapshots, files
+    that the data names, and `out`. Model and data are sent to a worker once; data in memory is
+    copied to each, so large data should be read from files.
+
+    What is killed or lost is done again elsewhere. A piece that fails at every try is named when
+    all others are done. Each worker gets a GPU if the cluster has any.
+
+    Parameters
+    ----------
+    address : str, optional
+        Of a cluster, as `ray.init` takes it: "auto", "host:port", "ray://host:port". If not given,
+        the Ray that this process is connected to, or that RAY_ADDRESS names, or one on this machine
+        that ends with the scoring.
+    group : int, optional
+        Snapshots per pass over the data, as in `LocalExecutor`.
+    retries : int
+        How often a piece is tried again, also after its worker or node has died.
+    num_cpus : int
+        Cores, and threads, of each worker.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Ray is not installed.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        group: int | None = None,
+        retries: int = 3,
+        num_cpus: int = 1,
+    ) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise ModuleNotFoundError(
+                "snapsure.RayExecutor needs Ray, which is not installed: "
+                "pip install 'snapsure[ray]'",
+                name="ray",
+            )
+        self._address = address
+        self._group = None if group is None else _validate.count(group, "group")
+        self._retries = _validate.count(retries, "retries", least=0)
+        self._num_cpus = _validate.count(num_cpus, "num_cpus")
+
+    @property
+    def group(self) -> int | None:
+        """Snapshots per pass over the data."""
+        return self._group
+
+    def run(
+        self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
+    ) -> None:
+        """On whichever workers there are; `advance` hears of pieces that are done."""
+        import ray
+
+        with _connected(self._address):
+            needs = {"CPU": self._num_cpus, "GPU": int("GPU" in ray.cluster_resources())}
+            task = ray.remote(_do).options(
+                num_cpus=needs["CPU"],
+                num_gpus=needs["GPU"],
+                max_retries=self._retries,
+                retry_exceptions=True,
+            )
+            sent = _Job(plan, private_copy(model).cpu(), Path.cwd(), self._num_cpus)
+            job = ray.put(_packed(sent))
+            schedule = Schedule(plan, todo)
+            for piece in _done(schedule, lambda piece: task.remote([job], piece), needs):
+                advance(plan.rows(piece))
+            schedule.close()
+
+
+def _done(
+    schedule: Schedule, submit: Callable[[Piece], Any], needs: dict[str, int]
+) -> Iterator[Piece]:
+    """Keep the cluster busy with what may start, and give the pieces that are done."""
+    import ray
+
+    running: dict[Any, Piece] = {}
+    try:
+        while True:
+            schedule.width = _workers_for(needs)
+            while len(running) < _AHEAD * schedule.width and (piece := schedule.next()):
+                running[submit(piece)] = piece
+            if not running:
+                return
+            (ref,), _ = ray.wait([*running], num_returns=1)
+            piece = running.pop(ref)
+            try:
+                ray.get(ref)
+            except ray.exceptions.RayError as error:
+                schedule.failed(piece, _cause(error))
+            else:
+                schedule.done(piece)
+                yield piece
+    finally:
+        for ref in running:
+            ray.cancel(ref, force=True)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a worker must know, sent once; a piece is then a few numbers."""
+
+    plan: Plan
+    model: nn.Module
+    home: Path
+    threads: int
+
+    def worker(self) -> Worker:
+        """Make a worker in this process."""
+        # Paths mean here what they mean where scoring was started.
+        seen = self.home.is_dir()
+        if seen:
+            os.chdir(self.home)
+        if not (seen and self.plan.table.folder.is_dir()):
+            raise InvalidInput(
+                "`out` must be a folder that every worker sees, got "
+                f"{self.home / self.plan.table.folder}, which {platform.node()} does not: "
+                "choose one on a file system that the nodes share"
+            )
+        torch.set_num_threads(self.threads)
+        return Worker(self.plan, self.model)
+
+
+# One per process: networks stay loaded from piece to piece.
+_workers: dict[str, Worker] = {}
+
+
+def _do(job: list[Any], piece: Piece) -> None:
+    """Do a piece, in a worker's process. The list keeps Ray from sending the job every time."""
+    import ray
+    from ray import cloudpickle
+
+    key = job[0].hex()
+    if key not in _workers:
+        _workers.clear()
+        _workers[key] = cloudpickle.loads(ray.get(job[0])).worker()
+    _workers[key].do(piece, lambda rows: None)
+
+
+def _workers_for(needs: dict[str, int]) -> int:
+    """How many workers the cluster, as it is now, has room for."""
+    import ray
+
+    there = ray.cluster_resources()
+    return max(1, min(int(there.get(kind, 0) // n) for kind, n in needs.items() if n))
+
+
+def _packed(job: _Job) -> bytes:
+    from ray import cloudpickle
+
+    try:
+        packed: bytes = cloudpickle.dumps(job)
+    except Exception as error:  # whatever objects of others raise when they are pickled
+        raise InvalidInput(
+            "`model`, `data` and `kappas` must be such that pickle can send them to workers, got "
+            f"an error ({error}): open files and connections when they are first used"
+        ) from None
+    return packed
+
+
+def _cause(error: Any) -> str:
+    """What went wrong, on one line."""
+    cause = getattr(error, "cause", None) or error
+    lines = str(cause).strip().splitlines() or [""]
+    return f"{type(cause).__name__}: {lines[0]}"
+
+
+@contextmanager
+def _connected(address: str | None) -> Iterator[None]:
+    """Be connected to Ray; what was not so before is not so after."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    place = address or os.environ.get("RAY_ADDRESS") or "local"
+    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    try:
+        ray.init(place, logging_level=logging.ERROR, **({} if "://" in place else quiet))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InvalidInput(
+            f"`address` must be that of a Ray cluster, got {place!r} "
+            f"({str(error).splitlines()[0]}): start one by `ray start --head`, or leave it out"
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()

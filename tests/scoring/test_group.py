@@ -1,0 +1,229 @@
+"""Groups of snapshots per pass over the data: the same bytes, and the data read once."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from snapsure import Ensemble, LocalExecutor, MCDropout, NNDistance, SoftmaxResponse, score
+from snapsure.errors import InvalidInput
+from snapsure.scoring import _plan
+from snapsure.scoring._executor import Executor
+from snapsure.scoring._plan import Piece, make_plan
+from snapsure.scoring._schedule import Schedule
+from snapsure.scoring._worker import Worker
+from tests.scoring.test_score import files_of
+
+
+class Counted(Dataset):
+    """Remembers how many rows were asked for."""
+
+    def __init__(self, images, labels):
+        self.images, self.labels, self.reads = images, labels, 0
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, i):
+        self.reads += 1
+        return self.images[i], int(self.labels[i])
+
+
+class Shuffled(Executor):
+    """Several workers at once, whose pieces arrive in any order."""
+
+    group = 2
+
+    def __init__(self, seed):
+        self._random = random.Random(seed)
+        self.done = []
+
+    def run(self, plan, model, todo, advance):
+        workers = [Worker(plan, model) for _ in range(3)]
+        schedule, flying = Schedule(plan, todo, width=2), []
+        while True:
+            while len(flying) < 3 and (piece := schedule.next()):
+                flying.append(piece)
+            if not flying:
+                return
+            piece = flying.pop(self._random.randrange(len(flying)))
+            self._random.choice(workers).do(piece, advance)
+            schedule.done(piece)
+            self.done.append(piece)
+
+
+def kappas(digits):
+    return [SoftmaxResponse(), NNDistance(digits.train, k=40), MCDropout(3)]
+
+
+@pytest.fixture
+def shards(monkeypatch):
+    monkeypatch.setattr(_plan, "_SHARD", 300)
+
+
+@pytest.fixture
+def one_by_one(digits, tmp_path, shards):
+    """The files of a table, scored snapshot by snapshot."""
+    scored(digits, tmp_path / "single", LocalExecutor(group=1))
+    return files_of(tmp_path / "single")
+
+
+def scored(digits, out, executor):
+    score(
+        digits.model(),
+        digits.store,
+        digits.test,
+        kappas(digits),
+        out=out,
+        executor=executor,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize("group", [2, 4, 6, None])
+def test_a_group_gives_the_same_bytes(digits, tmp_path, one_by_one, group):
+    scored(digits, tmp_path / "group", LocalExecutor(group))
+    assert files_of(tmp_path / "group") == one_by_one
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_of_arrival_gives_the_same_bytes(digits, tmp_path, one_by_one, seed):
+    executor = Shuffled(seed)
+    scored(digits, tmp_path / "any", executor)
+    assert files_of(tmp_path / "any") == one_by_one
+    assert len({*executor.done}) == len(executor.done) == 3 * (4 + 1)
+    assert executor.done != make_order(digits, tmp_path)
+
+
+def make_order(digits, tmp_path):
+    return make_plan(
+        digits.model(), digits.store, digits.test, kappas(digits), tmp_path / "order", 2
+    ).todo()
+
+
+def test_members_of_an_ensemble_go_together(digits, other_digits, tmp_path, shards):
+    ensemble = Ensemble([digits.store, other_digits.store], base=NNDistance(digits.train, k=5))
+    trees = []
+    for group in (1, 5):
+        out = tmp_path / str(group)
+        plan = make_plan(digits.model(), None, digits.test, ensemble, out, group)
+        assert len(plan.groups[0]) == (1 if group == 1 else 2)
+        executor = LocalExecutor(group)
+        score(
+            digits.model(),
+            None,
+            digits.test,
+            ensemble,
+            out=out,
+            executor=executor,
+            progress=False,
+        )
+        trees.append(files_of(out))
+    assert trees[0] == trees[1]
+
+
+def test_data_and_reference_are_read_once_per_group(digits):
+    def reads(group):
+        data, reference = Counted(*digits.test), Counted(*digits.train)
+        kappa = NNDistance(reference, k=5)
+        executor = LocalExecutor(group)
+        score(digits.model(), digits.store, data, kappa, executor=executor, progress=False)
+        return data.reads, reference.reads
+
+    (single, single_reference), (grouped, grouped_reference) = reads(1), reads(3)
+    passes_saved = 6 - 2
+    assert single - grouped == passes_saved * len(digits.test[0])
+    assert single_reference - grouped_reference == passes_saved * len(digits.train[0])
+
+
+def test_of_a_group_half_done_only_the_rest_is_scored(digits, tmp_path, one_by_one, monkeypatch):
+    out = tmp_path / "half"
+    scored(digits, out, LocalExecutor(3))
+    for name in ("labels", "softmax"):
+        (out / name / "epoch-000005.00002.npy").unlink()
+    (out / "mc_dropout" / "epoch-000001.00000.npy").write_bytes(b"torn")
+    kept = {path: path.stat().st_mtime_ns for path in out.rglob("epoch-*.npy")}
+    done, do = [], Worker.do
+    monkeypatch.setattr(Worker, "do", lambda *a: (done.append(a[1]), do(*a))[1])
+    scored(digits, out, LocalExecutor(3))
+    assert done == [Piece((5,), None), Piece((5,), 2), Piece((1,), None), Piece((1,), 0)]
+    assert files_of(out) == one_by_one
+    touched = {path.name for path in kept if path.stat().st_mtime_ns != kept[path]}
+    assert touched == {"epoch-000005.00002.npy", "epoch-000001.00000.npy"}
+
+
+def test_embeddings_outlive_an_interruption_and_not_the_table(
+    digits, tmp_path, one_by_one, monkeypatch
+):
+    out = tmp_path / "stopped"
+    done, do = [], Worker.do
+
+    def tiring(self, piece, advance):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        do(self, piece, advance)
+        done.append(piece)
+
+    monkeypatch.setattr(Worker, "do", tiring)
+    with pytest.raises(KeyboardInterrupt):
+        scored(digits, out, LocalExecutor(2))
+    assert done == [Piece((6, 5), None), Piece((6, 5), 0)]
+    assert sorted(path.name for path in (out / "prepared").iterdir()) == ["5", "6"]
+    done = []
+    monkeypatch.setattr(Worker, "do", lambda *a: (done.append(a[1]), do(*a))[1])
+    scored(digits, out, LocalExecutor(2))
+    assert Piece((6, 5), None) not in done
+    assert files_of(out) == one_by_one
+    assert not (out / "prepared").exists()
+
+
+def test_a_group_is_eight_or_what_fits_its_room(digits, tmp_path, monkeypatch):
+    def sizes(group=None):
+        plan = make_plan(
+            digits.model(), digits.store, digits.test, SoftmaxResponse(), tmp_path, group
+        )
+        return [len(group) for group in plan.groups]
+
+    weights = sum(tensor.nbytes for tensor in digits.model().state_dict().values())
+    assert sizes() == [6]
+    assert sizes(4) == [4, 2]
+    monkeypatch.setattr(_plan, "_GROUP", 5)
+    assert sizes() == [5, 1]
+    monkeypatch.setattr(_plan, "_GROUP_BYTES", 2 * weights)
+    assert sizes() == [2, 2, 2]
+    monkeypatch.setattr(_plan, "_GROUP_BYTES", weights - 1)
+    assert sizes() == [1] * 6
+    with pytest.raises(InvalidInput) as caught:
+        LocalExecutor(group=0)
+    assert str(caught.value) == "`group` must be a whole number ≥ 1, got 0: raise it"
+
+
+class Spoiling(nn.Sequential):
+    """Changes its input in place, as a network that begins with nn.ReLU(inplace=True) does."""
+
+    def forward(self, x):
+        x.view(-1).sub_(0.5)
+        return super().forward(x)
+
+
+def test_a_model_that_changes_its_input_gets_its_own(digits, tmp_path):
+    images, labels = digits.test[0].clone(), digits.test[1]
+    tables = [
+        score(
+            model,
+            digits.store,
+            (x, labels),
+            [SoftmaxResponse(), MCDropout(3)],
+            executor=LocalExecutor(group),
+            progress=False,
+        )
+        for model, x, group in (
+            (digits.model(), images - 0.5, 1),
+            (Spoiling(*digits.model()), images, 6),
+        )
+    ]
+    assert torch.equal(images, digits.test[0])
+    for name in tables[0].names:
+        assert (tables[0].kappa(name) == tables[1].kappa(name)).all()

@@ -1,0 +1,347 @@
+"""The Ray executor on a real cluster of two nodes, whose workers, nodes and drivers are killed."""
+
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+import torch
+from ray.cluster_utils import Cluster
+from torch.utils.data import DataLoader
+
+from snapsure import (
+    Ensemble,
+    MCDropout,
+    NNDistance,
+    RayExecutor,
+    SnapshotStore,
+    SoftmaxResponse,
+    score,
+)
+from snapsure.errors import InvalidInput, ScoringFailed
+from snapsure.scoring import _plan
+from snapsure.scoring._plan import make_plan
+from snapsure.scoring._ray import _Job
+from tests.scoring.faults import Blocking, Broken, Deadly, Killing, Watched
+from tests.scoring.test_score import files_of
+
+NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes, of one core each."""
+    cluster = Cluster(initialize_head=True, head_node_args=NODE)
+    cluster.other = cluster.add_node(**NODE)
+    ray.init(cluster.address, log_to_driver=False, logging_level="error")
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def shards(monkeypatch):
+    monkeypatch.setattr(_plan, "_SHARD", 300)  # of 256 rows, each of four batches
+
+
+def kappas(digits):
+    return [SoftmaxResponse(), NNDistance(digits.train, k=40), MCDropout(3)]
+
+
+def scored(digits, data, out, executor=None, **options):
+    loader = DataLoader(data, batch_size=64)
+    options = {"progress": False, "out": out, "executor": executor, **options}
+    return score(digits.model(), digits.store, loader, kappas(digits), **options)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(digits, tmp_path_factory):
+    """The files of a table that this process scored alone."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_plan, "_SHARD", 300)
+        scored(digits, Watched(digits.test, folder / "data"), folder / "out")
+    return files_of(folder / "out")
+
+
+def test_the_bytes_are_those_of_one_process(digits, cluster, tmp_path, undisturbed, capsys):
+    data, out = Watched(digits.test, tmp_path / "data"), tmp_path / "out"
+    scored(digits, data, out, RayExecutor(group=2), progress=True)
+    assert files_of(out) == undisturbed
+    assert "4782/4782 rows" in capsys.readouterr().err
+    # Three groups went over the rows, and each worker looked at the first two.
+    assert len(data.noted()) >= 3 * len(data)
+    # A second start has nothing to do, and asks nobody.
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("*.npy")}
+    before = len(data.noted())
+    scored(digits, data, out, RayExecutor(group=2))
+    assert len(data.noted()) == before
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.npy")} == written
+
+
+def test_an_ensemble_whose_store_is_being_written_to(
+    digits, other_digits, cluster, tmp_path, undisturbed
+):
+    """A store's lock stays with the process that holds it."""
+    stores = [SnapshotStore(tmp_path / "a"), other_digits.store]
+    for epoch in digits.store.epochs:
+        stores[0].save(digits.store.load(epoch), epoch)
+    trees = []
+    for name, executor in (("local", None), ("ray", RayExecutor())):
+        out = tmp_path / name
+        score(
+            digits.model(),
+            None,
+            digits.test,
+            Ensemble(stores),
+            out=out,
+            executor=executor,
+            progress=False,
+        )
+        trees.append(files_of(out))
+    assert trees[0] == trees[1]
+    stores[0].save(digits.store.load(6), 7)
+
+
+def test_a_worker_killed_in_a_piece(digits, cluster, tmp_path, undisturbed):
+    data = Killing(digits.test, tmp_path / "data")
+    scored(digits, data, tmp_path / "out", RayExecutor(group=3))
+    (killed,) = data.noted("killed")
+    assert not Path(f"/proc/{killed}").exists()
+    assert files_of(tmp_path / "out") == undisturbed
+
+
+def test_a_piece_that_always_fails_is_named_and_the_others_finish(
+    digits, cluster, tmp_path, undisturbed
+):
+    data, out = Broken(digits.test, tmp_path / "data"), tmp_path / "out"
+    with pytest.raises(ScoringFailed) as caught:
+        scored(digits, data, out, RayExecutor(group=3, retries=1))
+    assert str(caught.value) == (
+        "every piece must be scored, got 1 that failed at every try: "
+        "epoch 6, rows 256…511 (OSError: image 300 is truncated): "
+        "mend the cause and score again, the rest is kept"
+    )
+    assert isinstance(caught.value, RuntimeError)
+    assert len(data.noted("tries")) == 2 + 2  # the group, then the final snapshot alone
+    assert {path.name for path in (out / "labels").iterdir()} == {
+        f"epoch-00000{epoch}.0000{shard}.npy" for epoch in range(1, 7) for shard in (0, 2, 3)
+    }
+    assert not (out / "table.json").exists()
+
+    (data.folder / "mended").touch()
+    (data.folder / "reads").unlink()
+    scored(digits, data, out, RayExecutor(group=3, retries=1))
+    assert files_of(out) == undisturbed
+    beyond_the_first_look = {i for i in data.noted() if i >= 64}
+    assert beyond_the_first_look == {*range(256, 512)}
+    assert len([i for i in data.noted() if i >= 64]) == 2 * 256
+
+
+def test_a_damaged_snapshot_leaves_its_group_whole(digits, cluster, tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in (1, 2, 3):
+        store.save(digits.store.load(epoch), epoch)
+    path = store.path / "epoch-000002.safetensors"
+    whole = path.read_bytes()
+    arguments = (digits.model(), store, digits.test, SoftmaxResponse())
+    expected = score(*arguments, out=tmp_path / "whole", progress=False)
+    path.write_bytes(whole[:-5])
+    options = {"out": tmp_path / "out", "executor": RayExecutor(retries=0), "progress": False}
+    with pytest.raises(ScoringFailed) as caught:
+        score(*arguments, **options)
+    cause = (
+        f"CorruptFile: snapshot of epoch 2 ({path}) must be as it was saved, got "
+        f"{len(whole) - 5} bytes for {len(whole)}"
+    )
+    message = str(caught.value)
+    rows = [f"epoch 2, rows {low}…{min(low + 255, 796)}" for low in range(0, 797, 256)]
+    assert message.startswith("every piece must be scored, got 4 that failed at every try: epoch 2")
+    assert all(piece in message for piece in rows)
+    assert f"({cause}" in message
+    assert "epoch 1" not in message
+    assert len(list((tmp_path / "out" / "labels").glob("epoch-00000[13].*"))) == 8
+    path.write_bytes(whole)
+    score(*arguments, **options)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+    assert expected.epochs.tolist() == [1, 2, 3]
+
+
+def test_a_piece_that_kills_its_workers(digits, cluster, tmp_path):
+    data, out = Deadly(digits.test, tmp_path / "data"), tmp_path / "out"
+    with pytest.raises(ScoringFailed) as caught:
+        scored(digits, data, out, RayExecutor(retries=0))
+    assert str(caught.value).startswith(
+        "every piece must be scored, got 1 that failed at every try: "
+        "epoch 6, rows 512…767 (WorkerCrashedError: "
+    )
+    assert len(list((out / "labels").iterdir())) == 3 * 6
+
+
+def test_a_node_removed_in_mid_run(digits, cluster, tmp_path, undisturbed):
+    data, out = Blocking(digits.test, tmp_path / "data"), tmp_path / "out"
+
+    def remove():
+        while not data.noted("blocked"):
+            time.sleep(0.01)
+        cluster.remove_node(cluster.other, allow_graceful=False)
+
+    removal = threading.Thread(target=remove)
+    removal.start()
+    scored(digits, data, out, RayExecutor(group=3))
+    removal.join()
+    assert data.noted("blocked")
+    assert not cluster.other.any_processes_alive()
+    assert files_of(out) == undisturbed
+    cluster.other = cluster.add_node(**NODE)
+
+
+DRIVER = """
+    import sys, torch
+    from torch.utils.data import DataLoader
+    from snapsure import MCDropout, NNDistance, RayExecutor, SnapshotStore, SoftmaxResponse, score
+    from snapsure.scoring import _plan
+    from tests.conftest import digits_network
+    from tests.scoring.faults import Watched
+    _plan._SHARD = 300
+    store, data, address, out = sys.argv[1:]
+    train, test = torch.load(data)
+    loader = DataLoader(Watched(test, out + "-data"), batch_size=64)
+    kappas = [SoftmaxResponse(), NNDistance(train, k=40), MCDropout(3)]
+    score(digits_network(), store, loader, kappas, out=out, progress=False,
+          executor=RayExecutor(address, group=1))
+"""
+
+
+def test_the_driver_killed_and_started_again(digits, cluster, tmp_path, undisturbed):
+    torch.save((digits.train, digits.test), tmp_path / "data.pt")
+    out = tmp_path / "out"
+    arguments = (digits.store.path, tmp_path / "data.pt", cluster.address, out)
+    command = [sys.executable, "-c", textwrap.dedent(DRIVER), *map(str, arguments)]
+    driver = subprocess.Popen(command)
+    while len(list(out.glob("labels/*.npy"))) < 3:
+        assert driver.poll() is None
+        time.sleep(0.005)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert not (out / "table.json").exists()
+    time.sleep(0.5)  # a worker may be about to write: its piece then counts as done
+    done = {path: path.stat().st_mtime_ns for path in out.glob("labels/*.npy")}
+    assert 3 <= len(done) < 24
+    subprocess.run(command, check=True)
+    assert files_of(out) == undisturbed
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+
+
+def test_the_command_line(digits, cluster, tmp_path):
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(Path.cwd())!r})
+        from tests.conftest import digits_network as network
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(code))
+    np.savez(tmp_path / "test.npz", x=digits.test[0].numpy(), y=digits.test[1].numpy())
+    command = [sys.executable, "-c", "from snapsure.cli import app; app()", "score"]
+    options = ["--model", "mine:network", "--snapshots", digits.store.path, "--data", "test.npz"]
+    trees = []
+    for name, more in (
+        ("local", []),
+        ("ray", ["--executor", "ray", "--address", cluster.address]),
+    ):
+        run = subprocess.run(
+            [*map(str, [*command, *options]), "--out", name, "--json", *more],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        told = {"table": name, "names": ["softmax"], "shape": [6, 797]}
+        assert json.loads(run.stdout) == told
+        trees.append(files_of(tmp_path / name))
+    assert trees[0] == trees[1]
+
+
+SCRIPT = """
+    import torch
+    from tests.conftest import digits_network
+    model, (train_data, test_data) = digits_network(), torch.load("data.pt")
+"""
+
+
+def family(mark):
+    """Processes that inherited a mark in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found += [path.parent.name] if mark in path.read_text(errors="replace") else []
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
+    """As it stands there, with warnings as errors; the Ray that it starts ends with it."""
+    page = Path(__file__).parents[2] / "docs" / "scale.md"
+    block = re.search(r"```python\n(.*?)```", page.read_text(), re.S).group(1)
+    torch.save((digits.train, digits.test), tmp_path / "data.pt")
+    (tmp_path / "snapshots").symlink_to(digits.store.path)
+    mark = f"SNAPSURE_TEST={tmp_path}"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT) + block + "print(table)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(page.parents[1]), "SNAPSURE_TEST": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 points>\n"
+    assert [line for line in run.stderr.splitlines() if "rows" not in line] == []
+    deadline = time.monotonic() + 30
+    while family(mark):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        RayExecutor()
+    assert str(caught.value) == (
+        "snapsure.RayExecutor needs Ray, which is not installed: pip install 'snapsure[ray]'"
+    )
+
+
+def test_a_folder_that_a_worker_does_not_see(digits, tmp_path):
+    plan = make_plan(digits.model(), digits.store, digits.test, SoftmaxResponse(), tmp_path / "o")
+    shutil.rmtree(tmp_path / "o")
+    with pytest.raises(InvalidInput) as caught:
+        _Job(plan, digits.model(), Path.cwd(), 1).worker()
+    assert str(caught.value) == (
+        f"`out` must be a folder that every worker sees, got {tmp_path / 'o'}, which "
+        f"{platform.node()} does not: choose one on a file system that the nodes share"
+    )
+
+
+def test_what_cannot_be_sent(digits, cluster, tmp_path):
+    data = Watched(digits.test, tmp_path / "data")
+    data.busy = threading.Lock()
+    with pytest.raises(InvalidInput) as caught:
+        scored(digits, data, tmp_path / "out", RayExecutor())
+    assert str(caught.value) == (
+        "`model`, `data` and `kappas` must be such that pickle can send them to workers, got an "
+        "error (cannot pickle '_thread.lock' object): open files and connections when they "
+        "are first used"
+    )
