@@ -164,8 +164,9 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
         "nowhere must hold a finished score table, got no table.json: "
         "check the path, or let scoring finish"
     )
-    assert refused(score(workplace, "--kappa", "entropy")) == (
-        "--kappa must be of softmax, nn, mc, got 'entropy': choose among these"
+    assert refused(score(workplace, "--kappa", "luck")) == (
+        "--kappa must be of softmax, nn, mc, entropy, margin, energy, max_logit, doctor, knn, got "
+        "'luck': choose among these"
     )
     assert refused(score(workplace, "--kappa", "nn")) == (
         "--reference must name the training data for nn, got none: add --reference SPEC"
