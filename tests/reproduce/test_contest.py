@@ -1,6 +1,8 @@
 """The contest's own trainings, made small; its archive; and the study that is committed."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,3 +101,64 @@ def test_what_is_no_archive_is_told(tmp_path):
     (tmp_path / "a" / "seed-0.npz").unlink()
     with pytest.raises(CorruptFile, match="must hold a whole contest, got one that cannot be read"):
         open_contest(tmp_path)
+
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def study():
+    return compare(open_contest(ROOT / "results" / "contest"))
+
+
+def test_the_page_says_what_the_study_found(study):
+    """Every number of the page's table, which are bold, and what is said of the whole boards."""
+    boards = [study.pooled, *study.boards.values()]
+
+    def cell(row):
+        gain = f"{round(row.gain.estimate, 1) + 0.0:+.1f}"
+        return f"**{gain}**" if row.p_holm < 0.05 else gain
+
+    text = (ROOT / "docs" / "which-score.md").read_text()
+    heads = ["method", "passes", *(board.name for board in boards)]
+    assert f"| {' | '.join(heads)} |" in text
+    lines = re.findall(r"^\| ([^|]+) \| (\d+) \| [+*-].*$", text, re.M)
+    assert len(lines) == 18
+    for method, passes in lines:
+        assert int(passes) == round(study.pooled[method].passes)
+        cells = " | ".join(cell(board[method]) for board in boards)
+        assert f"| {method} | {passes} | {cells} |" in text
+
+    order = [row.method for row in study.pooled.rows]
+    assert (len(order), study.pooled.runs, study.resamples) == (34, 25, 2000)
+    assert order[:3] == ["LES of softmax", "LES of margin", "AES of softmax"]
+    free = [row for row in study.pooled.rows if row.passes == 1 and row.method != "softmax"]
+    learning = ("MaxLogit-pNorm", "temperature by AURC", "temperature by NLL")
+    for row in free:
+        told = [board[row.method] for board in boards if board[row.method].p_holm < 0.05]
+        assert row.method in learning or all(one.gain.estimate < 0 for one in told)
+    for board in study.boards.values():
+        assert board["AES of softmax"].gain.estimate > 0
+        assert board["mean weights"].p_holm >= 0.05
+        if board.name != "cifar100":
+            assert min(board[f"{kind} of softmax"].p_holm for kind in ("AES", "LES")) >= 0.05
+    for method in ("max_logit", "energy", "deep_knn"):
+        assert study.pooled[method].p_holm < 0.05
+        assert study.pooled[method].gain.high < 0
+    errors = [f"{study.pooled[name].error:.1%}" for name in ("mean weights", "softmax")]
+    assert errors == ["26.5%", "27.0%"]
+    assert study.pooled["mean weights"].aurc < study.pooled["softmax"].aurc
+    assert (
+        study.pooled["PES of softmax"].gain.high > 0 > study.pooled["PES of softmax"].gain.estimate
+    )
+
+
+def test_the_study_is_small_and_whole():
+    files = list((ROOT / "results" / "contest").rglob("*.*"))
+    assert sum(path.stat().st_size for path in files) < 15e6
+    about = json.loads((ROOT / "results" / "contest" / "contest.json").read_text())
+    assert about["runs"] == dict.fromkeys(
+        ["words-weak", "words-strong", "clothes-weak", "clothes-strong", "cifar100"], 5
+    )
+    for name, some in about["trainings"].items():
+        assert [one["seed"] for one in some] == list(range(5)), name
