@@ -227,3 +227,22 @@ def test_a_model_that_changes_its_input_gets_its_own(digits, tmp_path):
     assert torch.equal(images, digits.test[0])
     for name in tables[0].names:
         assert (tables[0].kappa(name) == tables[1].kappa(name)).all()
+
+
+def test_after_a_failure_no_network_is_kept(digits, tmp_path):
+    """What failed for want of memory is tried again with all of it."""
+    plan = make_plan(
+        digits.model(), digits.store, digits.test, [SoftmaxResponse()], tmp_path / "out", 3
+    )
+    worker = Worker(plan, digits.model())
+    worker.do(Piece((6, 5, 4), 0), lambda rows: None)
+    assert len(worker._networks) == 3
+
+    def full(rows):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        worker.do(Piece((3, 2, 1), 0), full)
+    assert worker._networks == {}
+    worker.do(Piece((3,), 0), lambda rows: None)
+    assert len(worker._networks) == 1

@@ -18,7 +18,7 @@ import pytest
 import ray
 import torch
 from ray.cluster_utils import Cluster
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from snapsure import (
     Ensemble,
@@ -230,14 +230,14 @@ def test_the_driver_killed_and_started_again(digits, cluster, tmp_path, undistur
     arguments = (digits.store.path, tmp_path / "data.pt", cluster.address, out)
     command = [sys.executable, "-c", textwrap.dedent(DRIVER), *map(str, arguments)]
     driver = subprocess.Popen(command)
-    while len(list(out.glob("labels/*.npy"))) < 3:
+    while len(list(out.glob("labels/epoch-*.npy"))) < 3:
         assert driver.poll() is None
         time.sleep(0.005)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     assert not (out / "table.json").exists()
     time.sleep(0.5)  # a worker may be about to write: its piece then counts as done
-    done = {path: path.stat().st_mtime_ns for path in out.glob("labels/*.npy")}
+    done = {path: path.stat().st_mtime_ns for path in out.glob("labels/epoch-*.npy")}
     assert 3 <= len(done) < 24
     subprocess.run(command, check=True)
     assert files_of(out) == undisturbed
@@ -344,4 +344,41 @@ def test_what_cannot_be_sent(digits, cluster, tmp_path):
         "`model`, `data` and `kappas` must be such that pickle can send them to workers, got an "
         "error (cannot pickle '_thread.lock' object): open files and connections when they "
         "are first used"
+    )
+
+
+def test_another_address_than_that_of_this_process(digits, cluster, tmp_path):
+    own = ray.get_runtime_context().gcs_address
+    executor = RayExecutor("elsewhere:1234")
+    with pytest.raises(InvalidInput) as caught:
+        score(digits.model(), digits.store, digits.test, SoftmaxResponse(), executor=executor)
+    assert str(caught.value) == (
+        f"`address` must be that of the Ray that this process is connected to, {own}, got "
+        "'elsewhere:1234': leave it out, or call ray.shutdown() first"
+    )
+
+
+def test_a_loader_whose_workers_are_running_can_be_sent(digits, cluster, tmp_path):
+    data = TensorDataset(*digits.test)
+    loader = DataLoader(
+        data, batch_size=64, num_workers=1, persistent_workers=True, multiprocessing_context="spawn"
+    )
+    next(iter(loader))
+    executor = RayExecutor(group=6)
+    table = score(
+        digits.model(),
+        digits.store,
+        loader,
+        SoftmaxResponse(),
+        executor=executor,
+        progress=False,
+    )
+    assert table.labels.shape == (6, len(data))
+
+
+def test_what_is_no_executor(digits):
+    with pytest.raises(InvalidInput) as caught:
+        score(digits.model(), digits.store, digits.test, SoftmaxResponse(), executor="ray")
+    assert str(caught.value) == (
+        "`executor` must be an Executor, got 'ray': pass LocalExecutor() or RayExecutor()"
     )

@@ -121,3 +121,30 @@ def test_of_many_failures_some_are_named(plan):
     assert message.startswith("every piece must be scored, got 16 that failed at every try: epoch ")
     assert message.count("rows") == 8
     assert "; 8 more (it did): mend" in message
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda piece: 6 in piece.epochs and piece.shard == 1,
+        lambda piece: 3 in piece.epochs and piece.shard == 2,
+        lambda piece: 3 in piece.epochs and piece.shard is None,
+    ],
+)
+def test_what_was_prepared_for_lost_pieces_goes_too(plan, fails):
+    """Otherwise embeddings pile up on the disk, and no room is left to prepare others."""
+    schedule, _ = run(plan, fails, at_once=3)
+    assert schedule._held == set()
+    assert not any(schedule._left.values())
+
+
+def test_of_many_causes_a_few_are_told(plan):
+    schedule = Schedule(plan, plan.todo())
+    for i in range(50):
+        schedule._running += 1
+        schedule.failed(Piece((3,), i % 4), f"cause {i}")
+    with pytest.raises(ScoringFailed) as caught:
+        schedule.close()
+    assert len(str(caught.value)) < 600
+    assert "got 50 that failed" in str(caught.value)
+    assert "other causes" in str(caught.value)

@@ -40,6 +40,10 @@ class Snapshot(ABC):
     def run(self, inputs: Any) -> Forward:
         """One pass over a batch."""
 
+    @abstractmethod
+    def forget(self) -> None:
+        """Let go of what the last pass left."""
+
 
 class Kappa(ABC):
     """A κ function."""

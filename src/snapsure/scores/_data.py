@@ -1,5 +1,6 @@
 """Data as rows in a fixed order, read in batches: rows must line up between snapshots."""
 
+import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,6 +118,12 @@ class _Loaded(Rows):
         self._loader = loader
         size = getattr(loader.batch_sampler, "batch_size", _BATCH)
         super().__init__(name, len(loader.dataset), size)  # type: ignore[arg-type]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To other processes goes the loader alone, without workers that it may have running."""
+        loader = copy.copy(self._loader)
+        loader._iterator = None
+        return {**self.__dict__, "_loader": loader}
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         loader = self._loader

@@ -45,6 +45,7 @@ def embed(
                 )
             for i, snapshot in enumerate(snapshots):
                 add[i](points_of(snapshot.run(inputs)), y)
+                snapshot.forget()
 
 
 def blocks(queries: Tensor) -> Iterator[slice]:

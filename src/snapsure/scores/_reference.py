@@ -12,6 +12,9 @@ from torch import Tensor
 from snapsure import _files
 from snapsure.scores._data import Labels
 
+# Rows at a time, where PyTorch would make a copy of all.
+_BLOCK = 1 << 14
+
 
 class Reference(NamedTuple):
     """Embeddings of the training points under one snapshot, about their mean."""
@@ -26,7 +29,8 @@ class Reference(NamedTuple):
         """Embeddings as they come, moved in place: there may be no room for a second copy."""
         center = points.mean(dim=0)
         points -= center
-        return cls(center, points, squares_of(points), labels)
+        squares = torch.cat([squares_of(block) for block in torch.split(points, _BLOCK)])
+        return cls(center, points, squares, labels)
 
     @classmethod
     def open(cls, folder: Path, device: torch.device) -> "Reference":

@@ -114,6 +114,7 @@ class Plan:
 
     def forget_prepared(self, epoch: int) -> None:
         """Preparations can be large: they go when their snapshot is scored."""
+        (self.table.folder / _PREPARED / f"{epoch}" / _WHOLE).unlink(missing_ok=True)
         shutil.rmtree(self.table.folder / _PREPARED / f"{epoch}", ignore_errors=True)
 
     def finish(self) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ class RayExecutor(Executor):
     copied to each, so large data should be read from files.
 
     What is killed or lost is done again elsewhere. A piece that fails at every try is named when
-    all others are done. Each worker gets a GPU if the cluster has any.
+    all others are done. Each worker gets a GPU if the cluster has any. On a Ray that was running
+    before, workers keep their networks until Ray ends, or needs their room.
 
     Parameters
     ----------
@@ -95,24 +97,28 @@ class RayExecutor(Executor):
             task = ray.remote(_do).options(
                 num_cpus=needs["CPU"],
                 num_gpus=needs["GPU"],
-                max_retries=self._retries,
-                retry_exceptions=True,
+                max_retries=0,  # Ray's own would go on for ever where memory is too small
             )
             sent = _Job(plan, private_copy(model).cpu(), Path.cwd(), self._num_cpus)
             job = ray.put(_packed(sent))
             schedule = Schedule(plan, todo)
-            for piece in _done(schedule, lambda piece: task.remote([job], piece), needs):
+
+            def submit(piece: Piece) -> Any:
+                return task.remote([job], piece)
+
+            for piece in _done(schedule, submit, needs, self._retries):
                 advance(plan.rows(piece))
             schedule.close()
 
 
 def _done(
-    schedule: Schedule, submit: Callable[[Piece], Any], needs: dict[str, int]
+    schedule: Schedule, submit: Callable[[Piece], Any], needs: dict[str, int], retries: int
 ) -> Iterator[Piece]:
     """Keep the cluster busy with what may start, and give the pieces that are done."""
     import ray
 
     running: dict[Any, Piece] = {}
+    failures = Counter[Piece]()
     try:
         while True:
             schedule.width = _workers_for(needs)
@@ -125,7 +131,11 @@ def _done(
             try:
                 ray.get(ref)
             except ray.exceptions.RayError as error:
-                schedule.failed(piece, _cause(error))
+                failures[piece] += 1
+                if failures[piece] <= retries:
+                    running[submit(piece)] = piece
+                else:
+                    schedule.failed(piece, _cause(error))
             else:
                 schedule.done(piece)
                 yield piece
@@ -145,11 +155,9 @@ class _Job:
 
     def worker(self) -> Worker:
         """Make a worker in this process."""
-        # Paths mean here what they mean where scoring was started.
-        seen = self.home.is_dir()
-        if seen:
+        if self.home.is_dir():  # paths mean here what they mean where scoring was started
             os.chdir(self.home)
-        if not (seen and self.plan.table.folder.is_dir()):
+        if not (self.home / self.plan.table.folder).is_dir():
             raise InvalidInput(
                 "`out` must be a folder that every worker sees, got "
                 f"{self.home / self.plan.table.folder}, which {platform.node()} does not: "
@@ -209,6 +217,12 @@ def _connected(address: str | None) -> Iterator[None]:
     import ray
 
     if ray.is_initialized():
+        own = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", own):
+            raise InvalidInput(
+                f"`address` must be that of the Ray that this process is connected to, {own}, got "
+                f"{address!r}: leave it out, or call ray.shutdown() first"
+            )
         yield
         return
     place = address or os.environ.get("RAY_ADDRESS") or "local"

@@ -27,9 +27,7 @@ class Schedule:
         self._running = 0
         self._unprepared = {e for piece in todo if piece.shard is None for e in piece.epochs}
         self._unanswered = {piece.shard for piece in todo if plan.final in piece.epochs}
-        self._left = Counter(
-            epoch for piece in todo if piece.shard is not None for epoch in piece.epochs
-        )
+        self._left = _scorings(todo)
         self._held: set[int] = set()
         self._failed: dict[str, list[Piece]] = {}
 
@@ -52,11 +50,7 @@ class Schedule:
             return
         if self._plan.final in piece.epochs:
             self._unanswered.discard(piece.shard)
-        self._left.subtract(piece.epochs)
-        for epoch in piece.epochs:
-            if not self._left[epoch]:
-                self._held.discard(epoch)
-                self._plan.forget_prepared(epoch)
+        self._let_go(_scorings([piece]))
 
     def failed(self, piece: Piece, cause: str) -> None:
         """Do it again in parts; or let go of it, and of what cannot be done without it."""
@@ -71,21 +65,33 @@ class Schedule:
             rest = [] if piece.shard is None else [p for p in rest if p.shard != piece.shard]
         elif piece.shard is None:
             rest = [other.without(epoch) for other in rest]
+        lost = _scorings([*self._waiting, piece]) - _scorings(rest)
         self._waiting = [other for other in rest if other.epochs]
+        self._let_go(lost)
 
     def close(self) -> None:
         """Name what has failed, if anything has."""
         if not self._failed:
             return
         causes = []
-        for cause, pieces in self._failed.items():
+        for cause, pieces in list(self._failed.items())[:_NAMED]:
             named = [self._plan.described(piece) for piece in pieces[:_NAMED]]
             more = [f"{len(pieces) - _NAMED} more"] if len(pieces) > _NAMED else []
             causes.append(f"{'; '.join(named + more)} ({cause})")
+        if len(self._failed) > _NAMED:
+            causes.append(f"{len(self._failed) - _NAMED} other causes")
         raise ScoringFailed(
             f"every piece must be scored, got {sum(map(len, self._failed.values()))} that failed "
             f"at every try: {'; '.join(causes)}: mend the cause and score again, the rest is kept"
         )
+
+    def _let_go(self, scorings: Counter[int]) -> None:
+        """Remove what was prepared for snapshots that wait for nothing more."""
+        self._left.subtract(scorings)
+        for epoch in scorings:
+            if not self._left[epoch]:
+                self._held.discard(epoch)
+                self._plan.forget_prepared(epoch)
 
     def _can_be_scored(self, piece: Piece) -> bool:
         answered = self._plan.final in piece.epochs or piece.shard not in self._unanswered
@@ -94,3 +100,8 @@ class Schedule:
     def _can_be_prepared(self, piece: Piece) -> bool:
         room = self.width * max(map(len, self._plan.groups))
         return piece.shard is None and (not self._running or len(self._held) < room)
+
+
+def _scorings(pieces: Sequence[Piece]) -> Counter[int]:
+    """How many pieces score each snapshot."""
+    return Counter(epoch for p in pieces if p.shard is not None for epoch in p.epochs)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
+from snapsure.errors import InvalidInput
 from snapsure.scores._base import Kappa
 from snapsure.scoring._executor import Executor, LocalExecutor
 from snapsure.scoring._plan import make_plan
@@ -47,7 +48,8 @@ def score(
     out : path, optional
         A folder for the table. Interrupted, the same call goes on where it stopped.
     executor : LocalExecutor or RayExecutor, optional
-        Who does the work; this process if not given. It changes no byte of the table.
+        Who does the work; this process if not given. It changes no byte of the table
+        (on as many threads).
     progress : bool
         Show a bar with the time left.
 
@@ -72,6 +74,11 @@ def score(
             )
     folder = Path(out)
     executor = LocalExecutor() if executor is None else executor
+    if not isinstance(executor, Executor):
+        raise InvalidInput(
+            f"`executor` must be an Executor, got {executor!r}: pass LocalExecutor() or "
+            "RayExecutor()"
+        )
     plan = make_plan(model, snapshots, data, kappas, folder, executor.group)
     todo = plan.todo()
     if todo:

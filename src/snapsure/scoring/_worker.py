@@ -31,6 +31,14 @@ class Worker:
 
     def do(self, piece: Piece, advance: Advance) -> None:
         """Do what is missing of a piece, and write it."""
+        try:
+            self._do(piece, advance)
+        except BaseException:
+            # What made it fail may be too little memory: the next piece starts with all of it.
+            self._networks, self._prepared = {}, {}
+            raise
+
+    def _do(self, piece: Piece, advance: Advance) -> None:
         missing = self._plan.missing(piece)
         if not missing.epochs:
             return
