@@ -1,7 +1,5 @@
 """Deep k-nearest neighbours: how far the training points are, as the network sees them."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,14 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure import _validate
-from snapsure.scores._base import Forward, Kappa, Snapshot, Values
-from snapsure.scores._data import Rows
-from snapsure.scores._neighbours import blocks, embed, embedding_of, nearest, searching
+from snapsure.scores._base import Forward, Values
+from snapsure.scores._neighbours import NeighbourKappa, blocks, embedding_of, nearest
 from snapsure.scores._reference import Reference
 
 
-class DeepKNN(Kappa):
+class DeepKNN(NeighbourKappa):
     """κ = 1 − d / 2, d the distance to the k-th nearest training embedding, all of length 1.
 
     Sun, Ming, Zhu & Li 2022 (Out-of-Distribution Detection with Deep Nearest Neighbors), who score
@@ -42,46 +38,21 @@ class DeepKNN(Kappa):
     """
 
     def __init__(self, reference: Any, k: int = 50, *, layer: str | None = None) -> None:
-        self._reference = Rows.of(reference, "reference")
-        self._k = _validate.count(k, "k")
-        self._layer = layer
+        super().__init__(reference, k, layer)
 
     @property
     def name(self) -> str:
         """`deep_knn`."""
         return "deep_knn"
 
-    @property
-    def layers(self) -> list[str | None]:
-        """The embedding's layer."""
-        return [self._layer]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """k, the layer, and what the reference is."""
-        return {"k": self._k, "layer": self._layer, "reference": self._reference.identity()}
-
-    @property
-    def prepares(self) -> bool:
-        """It does."""
-        return True
-
-    def prepare(self, snapshots: Sequence[Snapshot], folders: Sequence[Path]) -> None:
-        """Embed the reference, once per snapshot."""
-        embed(self._reference, snapshots, folders, self._direction)
-
-    def prepared(self, folder: Path, device: torch.device) -> Reference:
-        """The embedded reference."""
-        return Reference.open(folder, searching(device))
+    def points(self, forward: Forward) -> Tensor:
+        """Embeddings of length 1 (but for zero, which has no direction and stays)."""
+        return torch.nn.functional.normalize(embedding_of(forward, self._layer), dim=1)
 
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Reference) -> Values:
         """Nearness of the k-th neighbour."""
-        queries = self._direction(forward).double() - prepared.center
+        queries = self.points(forward).double() - prepared.center
         squares = [nearest(queries[part], prepared, self._k)[0] for part in blocks(queries)]
         distance = torch.cat(squares).amax(dim=1).sqrt()
         values: Values = (1 - distance / 2).clamp(0, 1).cpu().numpy()
         return values
-
-    def _direction(self, forward: Forward) -> Tensor:
-        """Embeddings of length 1 (but for zero, which has no direction and stays)."""
-        return torch.nn.functional.normalize(embedding_of(forward, self._layer), dim=1)

@@ -1,14 +1,17 @@
 """Nearest training embeddings under a snapshot: exact, and block by block in bounded memory."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from snapsure import _validate
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Forward, Snapshot
+from snapsure.scores._base import Forward, Kappa, Snapshot
 from snapsure.scores._data import Rows
 from snapsure.scores._reference import Reference, squares_of, written
 
@@ -16,19 +19,55 @@ from snapsure.scores._reference import Reference, squares_of, written
 _QUERIES, _REFERENCES = 512, 1 << 14
 
 
+class NeighbourKappa(Kappa):
+    """A κ of the training points that are nearest to a row, as the network sees both."""
+
+    def __init__(self, reference: Any, k: int, layer: str | None) -> None:
+        self._reference = Rows.of(reference, "reference")
+        self._k = _validate.count(k, "k")
+        self._layer = layer
+
+    @property
+    def layers(self) -> list[str | None]:
+        """The embedding's layer."""
+        return [self._layer]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """k, the layer, and what the reference is."""
+        return {"k": self._k, "layer": self._layer, "reference": self._reference.identity()}
+
+    @property
+    def prepares(self) -> bool:
+        """It does."""
+        return True
+
+    @abstractmethod
+    def points(self, forward: Forward) -> Tensor:
+        """Where the rows of a pass lie, (rows, features)."""
+
+    def prepare(self, snapshots: Sequence[Snapshot], folders: Sequence[Path]) -> None:
+        """Embed the reference, once per snapshot, its rows being read once for all of these."""
+        _embed(self._reference, snapshots, folders, self.points)
+
+    def prepared(self, folder: Path, device: torch.device) -> Reference:
+        """The embedded reference."""
+        return Reference.open(folder, _searching(device))
+
+
 def embedding_of(forward: Forward, layer: str | None) -> Tensor:
     """A pass's embeddings, where they are searched, in a type that distances can be taken in."""
     embedding = forward.embedding(layer)
-    embedding = embedding.to(searching(embedding.device))
+    embedding = embedding.to(_searching(embedding.device))
     return embedding if embedding.dtype == torch.float64 else embedding.float()
 
 
-def searching(device: torch.device) -> torch.device:
+def _searching(device: torch.device) -> torch.device:
     """Where neighbours are searched."""
     return torch.device("cpu") if device.type == "mps" else device  # it has no float64
 
 
-def embed(
+def _embed(
     reference: Rows,
     snapshots: Sequence[Snapshot],
     folders: Sequence[Path],

@@ -1,7 +1,5 @@
 """NN-distance: do the nearest training points, as the network sees them, share the answer?"""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,17 +7,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure import _validate
-from snapsure.scores._base import Forward, Kappa, Snapshot, Values
-from snapsure.scores._data import Rows
-from snapsure.scores._neighbours import blocks, embed, embedding_of, nearest, searching
+from snapsure.scores._base import Forward, Values
+from snapsure.scores._neighbours import NeighbourKappa, blocks, embedding_of, nearest
 from snapsure.scores._reference import Reference, squares_of
 
 # What float32 may do to a distance before its row is computed again in float64.
 _TOLERANCE = 1e-5
 
 
-class NNDistance(Kappa):
+class NNDistance(NeighbourKappa):
     """κ = Σ e^{−d} over neighbours of the class y_hat / Σ e^{−d} over all k neighbours.
 
     Mandelbaum & Weinshall 2017. Neighbours are the k nearest training embeddings (inputs of the
@@ -38,41 +34,20 @@ class NNDistance(Kappa):
     """
 
     def __init__(self, reference: Any, k: int = 500, *, layer: str | None = None) -> None:
-        self._reference = Rows.of(reference, "reference")
-        self._k = _validate.count(k, "k")
-        self._layer = layer
+        super().__init__(reference, k, layer)
 
     @property
     def name(self) -> str:
         """`nn_distance`."""
         return "nn_distance"
 
-    @property
-    def layers(self) -> list[str | None]:
-        """The embedding's layer."""
-        return [self._layer]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """k, the layer, and what the reference is."""
-        return {"k": self._k, "layer": self._layer, "reference": self._reference.identity()}
-
-    @property
-    def prepares(self) -> bool:
-        """It does."""
-        return True
-
-    def prepare(self, snapshots: Sequence[Snapshot], folders: Sequence[Path]) -> None:
-        """Embed the reference, once per snapshot, its rows being read once for all of these."""
-        embed(self._reference, snapshots, folders, lambda p: embedding_of(p, self._layer))
-
-    def prepared(self, folder: Path, device: torch.device) -> Reference:
-        """The embedded reference."""
-        return Reference.open(folder, searching(device))
+    def points(self, forward: Forward) -> Tensor:
+        """The embeddings."""
+        return embedding_of(forward, self._layer)
 
     def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Reference) -> Values:
         """Share of the answer's class among the neighbours, weighted by nearness."""
-        queries = embedding_of(forward, self._layer) - prepared.center
+        queries = self.points(forward) - prepared.center
         chosen = torch.as_tensor(y_hat, device=queries.device)
         parts = [
             _shares(queries[part], chosen[part], prepared, self._k) for part in blocks(queries)
