@@ -31,6 +31,7 @@ LAYERS = [
     "report",
     "integrations",
     "reproduce",
+    "_inputs",
     "cli",
 ]
 

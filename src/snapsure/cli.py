@@ -4,7 +4,6 @@ Errors are one sentence on stderr and exit code 2. Ctrl-C leaves what is done, a
 with it.
 """
 
-import importlib
 import json
 import shlex
 import sys
@@ -13,12 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
-from zipfile import BadZipFile
 
-import numpy as np
 import typer
 from rich.console import Console
 
+from snapsure import _inputs as inputs
 from snapsure.errors import InvalidInput, SnapsureError
 from snapsure.table import ScoreTable
 
@@ -29,19 +27,6 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_KAPPAS = {  # by their names on the command line
-    "softmax": "SoftmaxResponse",
-    "nn": "NNDistance",
-    "mc": "MCDropout",
-    "entropy": "Entropy",
-    "margin": "Margin",
-    "energy": "Energy",
-    "max_logit": "MaxLogit",
-    "doctor": "Doctor",
-    "knn": "DeepKNN",
-}
-_REFER = ("nn", "knn")  # to training data
-_EXECUTORS = ("local", "ray")
 _EXTRAS = {
     "torch": "torch",
     "lightning": "lightning",
@@ -87,7 +72,7 @@ def score(
     ],
     out: Annotated[Path, typer.Option(help="Folder for the score table.")],
     kappa: Annotated[
-        str, typer.Option(help=f"Of {', '.join(_KAPPAS)}; separated by commas.")
+        str, typer.Option(help=f"Of {', '.join(inputs.KAPPAS)}; separated by commas.")
     ] = "softmax",
     reference: Annotated[
         str | None, typer.Option(help="Training data for nn and knn, given as --data is.")
@@ -102,27 +87,11 @@ def score(
 ) -> None:
     """Score every point with every snapshot; interrupted, the same command goes on."""
     with _told("run the same command again: what is scored is kept"):
-        from snapsure import scores
         from snapsure.scoring import score as run
 
-        names = kappa.split(",")
-        unknown = [name for name in names if name not in _KAPPAS]
-        if unknown:
-            raise InvalidInput(
-                f"--kappa must be of {', '.join(_KAPPAS)}, got {unknown[0]!r}: choose among these"
-            )
-        asking = [name for name in names if name in _REFER]
-        if asking and reference is None:
-            raise InvalidInput(
-                f"--reference must name the training data for {asking[0]}, got none: add "
-                "--reference SPEC"
-            )
-        by = _executor(executor, address)
-        given = [_data(reference, "--reference")] if asking and reference is not None else []
-        kappas = [
-            getattr(scores, _KAPPAS[name])(*(given if name in _REFER else ())) for name in names
-        ]
-        network, points = _named(model, "--model"), _data(data, "--data")
+        by = inputs.executor(executor, address)
+        kappas = inputs.kappas(kappa.split(","), reference)
+        network, points = inputs.named(model, "--model"), inputs.data_of(data, "--data")
         with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
             table = run(network, snapshots, points, kappas, out=out, executor=by)
     told = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
@@ -197,7 +166,7 @@ def compare(
             raise InvalidInput(f"--format must be of {', '.join(forms)}, got {form!r}: choose one")
         if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
             raise InvalidInput(f"--plot must end in .png, .svg or .pdf, got {plot}: name it so")
-        runs = _contest(tables or [], source, apart=apart)
+        runs = inputs.contest_runs(tables or [], source, apart=apart)
         with Console(stderr=True).status("resampling …"):
             outcome = rank(runs, reference=reference, resamples=resamples, seed=seed)
         if plot is not None:
@@ -234,17 +203,17 @@ def report(
     with _told("run the same command again"):
         from snapsure.report.page import Report, origin_of
 
-        _refuse_twice(tables)
+        inputs.refuse_twice(tables)
         opened = {str(path): ScoreTable.open(path) for path in tables}
         origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
         for path in tables:
             origin |= origin_of(path, str(path))
-        names = None if classes is None else _lines(classes)
-        pixels = None if images is None else _images(images)
+        names = None if classes is None else inputs.lines(classes)
+        pixels = None if images is None else inputs.images_of(images)
         from snapsure.contest import compare as rank
 
         with Console(stderr=True).status("resampling …"):
-            found = rank(_contest(tables, None), seed=seed) if contest else None
+            found = rank(inputs.contest_runs(tables, None), seed=seed) if contest else None
             page = Report(
                 next(iter(opened.values())) if len(opened) == 1 else opened,
                 kappa=kappa,
@@ -345,61 +314,6 @@ def reproduce(
             typer.echo(f"written: {path}")
 
 
-def _contest(tables: list[Path], source: Path | None, *, apart: bool = False) -> Any:
-    """Runs by data set: a packed contest's, or tables, those with the same labels together."""
-    from snapsure.contest import Run
-
-    if (source is None) == (not tables):
-        raise InvalidInput(
-            "compare must be given tables or --from, got "
-            f"{'both' if tables else 'neither'}: name one of them"
-        )
-    if source is not None:
-        from snapsure.reproduce.contest_archive import open_contest
-
-        return open_contest(source)
-    _refuse_twice(tables)
-    groups: dict[str, list[Run]] = {}
-    for path in tables:
-        table = ScoreTable.open(path)
-        run = Run(table, passes=_passes(path, table.names))
-        same = (n for n, some in groups.items() if not apart and np.array_equal(some[0].y, run.y))
-        groups.setdefault(next(same, str(path)), []).append(run)
-    return groups
-
-
-def _refuse_twice(tables: list[Path]) -> None:
-    if len(set(tables)) < len(tables):
-        given = " ".join(map(str, tables))
-        raise InvalidInput(f"TABLES must be different folders, got {given}: name each once")
-
-
-def _passes(folder: Path, names: list[str]) -> dict[str, int]:
-    """What the plan of a table's scoring says an answer costs: dropout's passes, members."""
-    try:
-        plan = json.loads((folder / "plan.json").read_text())
-        members, kappas = len(plan["snapshots"]), plan["kappas"]
-        return {n: members * int(kappas[n].get("passes", 1)) for n in names if n in kappas}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # a table that was not scored here
-
-
-def _executor(name: str, address: str | None) -> Any:
-    from snapsure.scoring import LocalExecutor, RayExecutor
-
-    if name not in _EXECUTORS:
-        raise InvalidInput(
-            f"--executor must be of {', '.join(_EXECUTORS)}, got {name!r}: choose among these"
-        )
-    if name == "ray":
-        return RayExecutor(address)
-    if address is not None:
-        raise InvalidInput(
-            f"--address must come with --executor ray, got {address!r} alone: add that"
-        )
-    return LocalExecutor()
-
-
 def _plan(dataset: str, scale: str, data: Path | None, out: Path | None) -> Any:
     from snapsure.reproduce import run
 
@@ -439,57 +353,3 @@ def _told(go_on: str) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"snapsure: interrupted. To go on, {go_on}.", err=True)
         raise typer.Exit(130) from None
-
-
-def _named(spec: str, option: str) -> Any:
-    """What package.module:name gives when called, the working folder being searched first."""
-    module, _, name = spec.partition(":")
-    if not module or not name:
-        raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: write both")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        make = getattr(importlib.import_module(module), name)
-        return make()
-    except SnapsureError:
-        raise
-    except Exception as error:
-        raise InvalidInput(
-            f"{option} must name a function to call, got {spec!r}, which raised "
-            f"{type(error).__name__} ({error}): try it in Python first"
-        ) from None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise InvalidInput(
-            f"--classes must be a text file with a name per line, got {path} ({error}): check it"
-        ) from None
-
-
-def _images(path: Path) -> Any:
-    """Pictures of the points."""
-    if path.suffix == ".npz":
-        return _data(str(path), "--images")[0]
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(f"--images must be .npy or .npz, got {path} ({error})") from None
-
-
-def _data(spec: str, option: str) -> Any:
-    """Data by function, or from an .npz file with x and, if known, y."""
-    if not spec.endswith(".npz"):
-        return _named(spec, option)
-    try:
-        with np.load(spec, allow_pickle=False) as file:
-            arrays = dict(file)
-    except (OSError, ValueError, TypeError, BadZipFile) as error:
-        raise InvalidInput(f"{option} must be an .npz file, got {spec} ({error})") from None
-    if "x" not in arrays:
-        raise InvalidInput(
-            f"{option} must hold an array x (and y), got {', '.join(arrays)} in {spec}: rename them"
-        )
-    return (arrays["x"], arrays.get("y"))
