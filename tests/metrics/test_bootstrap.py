@@ -66,6 +66,14 @@ def test_resamples_without_an_error_count_as_zero(area):
     assert np.isfinite(bootstrap(area, np.arange(30), one_error, resamples=50)).all()
 
 
+@pytest.mark.parametrize("area", [eaurc, naurc])
+def test_a_perfect_ranking_is_perfect_in_every_resample(area):
+    kappa, errors = np.linspace(1, 0, 500), np.arange(500) >= 380
+    assert bootstrap(area, kappa, errors, resamples=50) == (0.0, 0.0, 0.0)
+    tied = np.where(errors, 0.1, kappa + 1)  # all errors in one tie
+    assert bootstrap(area, tied, errors, resamples=50) == (0.0, 0.0, 0.0)
+
+
 def test_the_estimate_is_the_metric():
     kappa, errors = draw(4)
     assert bootstrap(aurc, kappa, errors).estimate == aurc(kappa, errors)

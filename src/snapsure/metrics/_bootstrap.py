@@ -3,8 +3,8 @@
 Points are resampled, so an interval speaks of the test set's luck, not of the training's. Rows are
 put in a fixed order first: row order and the number of cores never change an interval.
 
-The areas over 0/1 errors take a short cut: scores and errors become integers of two or four bytes
-once, and a batch of resamples is drawn, sorted and read off together.
+The areas over 0/1 errors take a short cut: the points are ordered once, and an area follows from
+how often each was drawn.
 """
 
 from abc import ABC, abstractmethod
@@ -17,15 +17,22 @@ from numpy.typing import ArrayLike, NDArray
 from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
-from snapsure.metrics._error_areas import block_area, block_excess
 from snapsure.metrics._parallel import ahead
-from snapsure.metrics._rank import ErrorBlock, ErrorRanker, compact_keys, rows_at_once
+from snapsure.metrics._rank import rows_at_once
+from snapsure.metrics._resampled import (
+    Counts,
+    Edges,
+    ErrorEdges,
+    ResampledArea,
+    ResampledExcess,
+    counted,
+)
 from snapsure.metrics._weights import HARMONIC, LINEAR
 
 Metric = Callable[[Any, Any], Any]
 Rows = NDArray[np.int64]
 Values = NDArray[np.float64]
-BlockArea = Callable[[ErrorBlock, int], Values]
+EdgesArea = Callable[[Edges], Values]
 
 
 class Interval(NamedTuple):
@@ -159,11 +166,12 @@ def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list
     sizes = [min(batch, resamples - done) for done in range(0, resamples, batch)]
     seeds = np.random.SeedSequence(seed).spawn(len(sizes))
 
-    def draw(piece: tuple[int, np.random.SeedSequence]) -> list[NDArray[Any]]:
+    def draw(piece: tuple[int, np.random.SeedSequence]) -> list[Any]:
         size, stream = piece
         rng = np.random.Generator(np.random.SFC64(stream))
         rows = rng.integers(0, n, size=(size, n))
-        return [resampler.prepare(rows) for resampler in resamplers]
+        counts = counted(rows) if any(each.counts for each in resamplers) else None
+        return [each.prepare(rows, counts) for each in resamplers]
 
     batches = [
         [resampler.values(prepared) for resampler, prepared in zip(resamplers, drawn, strict=True)]
@@ -173,76 +181,66 @@ def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list
 
 
 class _Resampler(ABC):
-    """From drawn rows (resamples, n) to the metric of each resample."""
+    """From drawn rows (resamples, n), or how often each was drawn, to the metric of each."""
 
-    def __init__(self, kappa: NDArray[Any], losses: NDArray[Any]) -> None:
-        self.kappa, self.losses = kappa, losses
+    counts: bool  # whether it asks how often each point was drawn
+
+    def __init__(self, losses: NDArray[Any]) -> None:
+        self.losses = losses
 
     @abstractmethod
-    def prepare(self, rows: Rows) -> NDArray[Any]:
+    def prepare(self, rows: Rows, counts: Counts | None) -> Any:
         """Do what can be done on another thread."""
 
     @abstractmethod
-    def values(self, prepared: NDArray[Any]) -> Values:
+    def values(self, prepared: Any) -> Values:
         """Do the rest."""
 
 
 class _AnyMetric(_Resampler):
     """Calls the metric on each resample."""
 
-    def __init__(self, metric: Metric, kappa: NDArray[Any], losses: NDArray[Any]) -> None:
-        super().__init__(kappa, losses)
-        self._metric = metric
+    counts = False
 
-    def prepare(self, rows: Rows) -> NDArray[Any]:
+    def __init__(self, metric: Metric, kappa: NDArray[Any], losses: NDArray[Any]) -> None:
+        super().__init__(losses)
+        self._metric, self._kappa = metric, kappa
+
+    def prepare(self, rows: Rows, counts: Counts | None) -> Rows:
         return rows
 
-    def values(self, prepared: NDArray[Any]) -> Values:
-        drawn = ((self.kappa[rows], self.losses[rows]) for rows in prepared)
+    def values(self, prepared: Rows) -> Values:
+        drawn = ((self._kappa[rows], self.losses[rows]) for rows in prepared)
         return np.array([_single(self._metric(kappa, losses)) for kappa, losses in drawn])
 
 
 class _ErrorArea(_Resampler):
-    """Reads the area of all resamples off their sorted keys."""
+    """Knows the order of the points, and so where the errors of any resample stand."""
 
-    def __init__(self, area: BlockArea, kappa: NDArray[Any], errors: NDArray[np.bool_]) -> None:
-        super().__init__(kappa, errors)
-        self._area = area
-        self._keys = compact_keys(kappa, errors)
-        self._ranker = ErrorRanker()
+    counts = True
 
-    def prepare(self, rows: Rows) -> NDArray[Any]:
-        keys = self._keys[rows]
-        keys.sort(axis=1)
-        return keys
+    def __init__(self, area: EdgesArea, kappa: NDArray[Any], errors: NDArray[np.bool_]) -> None:
+        super().__init__(errors)
+        self._area, self._edges = area, ErrorEdges(kappa, errors)
 
-    def values(self, prepared: NDArray[Any]) -> Values:
-        return self._area(self._ranker.read(prepared), self.losses.size)
+    def prepare(self, rows: Rows, counts: Counts | None) -> Edges:
+        assert counts is not None
+        return self._edges.of(counts)
+
+    def values(self, prepared: Edges) -> Values:
+        return self._area(prepared)
 
 
 def _resampler(metric: Metric, kappa: NDArray[Any], losses: NDArray[Any]) -> _Resampler:
-    area = next((area for name, area in _AREAS if name is metric), None)
+    area = next((area for known, area in _AREAS if known is metric), None)
     if area is None or losses.dtype != np.bool_:
         return _AnyMetric(metric, kappa, losses)
-    return _ErrorArea(area, kappa, losses)
+    return _ErrorArea(area(losses.size), kappa, losses)
 
 
-def _excess(block: ErrorBlock, n: int) -> Values:
-    return block_excess([block], n, block.counts)
-
-
-def _normalised_excess(block: ErrorBlock, n: int) -> Values:
-    right = n - block.counts
-    gap = right * (HARMONIC.span(n, n + 1) - HARMONIC.at(right)) / n
-    excess = _excess(block, n)
-    ranked = (right > 0) & (right < n)
-    normalised: Values = np.divide(excess, gap, out=np.zeros_like(excess), where=ranked)
-    return normalised
-
-
-_AREAS: list[tuple[Metric, BlockArea]] = [
-    (aurc, lambda block, n: block_area([block], n, HARMONIC)),
-    (augrc, lambda block, n: block_area([block], n, LINEAR)),
-    (eaurc, _excess),
-    (naurc, _normalised_excess),
+_AREAS: list[tuple[Metric, Callable[[int], EdgesArea]]] = [
+    (aurc, lambda n: ResampledArea(n, HARMONIC)),
+    (augrc, lambda n: ResampledArea(n, LINEAR)),
+    (eaurc, lambda n: ResampledExcess(n)),
+    (naurc, lambda n: ResampledExcess(n, normalised=True)),
 ]

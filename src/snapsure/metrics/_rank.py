@@ -115,14 +115,6 @@ class ErrorRanker:
         return held[:size]
 
 
-def compact_keys(kappa: Kappa, errors: NDArray[np.bool_]) -> Keys:
-    """Keys of the least width that hold the order of κ (n,) and the errors."""
-    order, new = loss_order(kappa, errors)
-    keys: Keys = np.empty(kappa.size, dtype=np.min_scalar_type(2 * kappa.size))
-    keys[order] = 2 * np.cumsum(new)
-    return keys - 2 + errors
-
-
 def rows_at_once(n: int) -> int:
     """How many rows of n points are best sorted together."""
     return max(1, _ROWS // n)

@@ -1,0 +1,121 @@
+"""Areas of resamples from how often each point was drawn: the points are ordered once, never again.
+
+Draws of a point are neighbours in the order, so a cumulative count says where the errors of a
+resample stand, and a prefix sum of what places cost says what they add. Right points cost nothing:
+only the edges of stretches of errors are looked up, and those of ties that hold both kinds.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snapsure.metrics._rank import Kappa, loss_order
+from snapsure.metrics._weights import HARMONIC, Weights
+
+Counts = NDArray[np.int32]  # (n, resamples): how often each point was drawn
+Ints = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+class Edges(NamedTuple):
+    """How many drawn points stand before each edge, (edges, resamples)."""
+
+    start: Counts  # of stretches of errors alone
+    end: Counts
+    tie_start: Counts  # of ties of right and wrong points, the right ones standing first,
+    tie_middle: Counts  # where their errors begin
+    tie_end: Counts
+
+
+class Costs(NamedTuple):
+    """What the errors of each resample cost, and how many they are."""
+
+    cost: Values
+    errors: Ints
+
+
+def counted(rows: Ints) -> Counts:
+    """How often each of n points was drawn by rows (resamples, n)."""
+    resamples, n = rows.shape
+    flat = (rows * resamples + np.arange(resamples)[:, None]).ravel()
+    counts = np.bincount(flat, minlength=n * resamples).reshape(n, resamples)
+    return counts.astype(np.int32)
+
+
+class ErrorEdges:
+    """Where errors stand in the order of κ (n,), whatever is drawn."""
+
+    def __init__(self, kappa: Kappa, errors: NDArray[np.bool_]) -> None:
+        self._order, new = loss_order(kappa, errors)
+        first = np.flatnonzero(new)
+        size = np.diff(first, append=errors.size)
+        wrong = np.add.reduceat(errors[self._order].astype(np.int64), first)
+        mixed = (wrong > 0) & (wrong < size)
+        alone = errors[self._order] & ~np.repeat(mixed, size)
+        turns = np.diff(alone.astype(np.int8), prepend=0, append=0)
+        start, end = np.flatnonzero(turns == 1), np.flatnonzero(turns == -1)
+        tie_end = (first + size)[mixed]
+        self._edges = (start, end, first[mixed], tie_end - wrong[mixed], tie_end)
+
+    def of(self, counts: Counts) -> Edges:
+        """Where they stand in resamples of these counts."""
+        n, resamples = counts.shape
+        before = np.zeros((n + 1, resamples), np.int32)
+        # `take` copies whole rows, where indexing would copy number by number.
+        np.cumsum(counts.take(self._order, axis=0), axis=0, out=before[1:])
+        return Edges(*(before.take(edge, axis=0) for edge in self._edges))
+
+
+class PlaceCosts:
+    """Prefix sums of φ(a) − φ(n) over the places a = 0, 1, …, n − 1."""
+
+    def __init__(self, n: int, weights: Weights) -> None:
+        # Less φ(n), because sums that stay small keep their digits.
+        costs = weights.span(0, n) - weights.span(n, n + 1)
+        self._upto = np.concatenate(([0.0], np.cumsum(costs)))
+
+    def of(self, edges: Edges) -> Costs:
+        """Σ of φ(place) − φ(n) over the errors of each resample, tied ones by their mean."""
+        cost = (self._upto.take(edges.end) - self._upto.take(edges.start)).sum(axis=0)
+        errors = (edges.end - edges.start).sum(axis=0)
+        if len(edges.tie_end):
+            wrong, drawn = edges.tie_end - edges.tie_middle, edges.tie_end - edges.tie_start
+            shared = self._upto.take(edges.tie_end) - self._upto.take(edges.tie_start)
+            cost += (wrong / np.maximum(drawn, 1) * shared).sum(axis=0)
+            errors += wrong.sum(axis=0)
+        return Costs(cost, errors)
+
+    def best(self, errors: Ints) -> Values:
+        """The same of κ*, which has the errors last."""
+        costs: Values = self._upto[-1] - self._upto[self._upto.size - 1 - errors]
+        return costs
+
+
+class ResampledArea:
+    """An area of resamples of n points with 0/1 errors."""
+
+    def __init__(self, n: int, weights: Weights) -> None:
+        self._scale, self._places = weights.scale(n), PlaceCosts(n, weights)
+
+    def __call__(self, edges: Edges) -> Values:
+        """Area of each resample."""
+        return -self._places.of(edges).cost / self._scale
+
+
+class ResampledExcess:
+    """E-AURC of resamples of n points with 0/1 errors, as it is or over that of a random order."""
+
+    def __init__(self, n: int, *, normalised: bool = False) -> None:
+        self._n, self._normalised, self._places = n, normalised, PlaceCosts(n, HARMONIC)
+
+    def __call__(self, edges: Edges) -> Values:
+        """How far each resample's errors stand above where κ* has them."""
+        cost, errors = self._places.of(edges)
+        excess: Values = np.maximum(0.0, (self._places.best(errors) - cost) / self._n)
+        if not self._normalised:
+            return excess
+        right = self._n - errors
+        gap = right * (HARMONIC.span(self._n, self._n + 1) - HARMONIC.at(right)) / self._n
+        ranked = (right > 0) & (errors > 0)
+        return np.divide(excess, gap, out=np.zeros_like(excess), where=ranked)
