@@ -25,6 +25,7 @@ NO_BROWSER = "no Chromium on this machine"
 
 
 def pytest_addoption(parser):
+    """`--shuffle 7`: what passes must not depend on what ran before."""
     parser.addoption(
         "--shuffle", type=int, metavar="SEED", help="run files, and tests within, in random order"
     )
@@ -36,7 +37,9 @@ def pytest_ignore_collect(collection_path, config):
         return None
     if collection_path.parts[-3:-1] == ("snapsure", "integrations"):
         return True  # doctests, of modules that import their frameworks
-    return True if re.search(r"^pytestmark = .*\bslow\b", collection_path.read_text(), re.M) else None
+    return (
+        True if re.search(r"^pytestmark = .*\bslow\b", collection_path.read_text(), re.M) else None
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,6 +67,7 @@ def _rank(tests):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter):
+    """Say last what was skipped for want of a browser, and how to get one."""
     yield
     skipped = terminalreporter.stats.get("skipped", [])
     count = sum(NO_BROWSER in str(report.longrepr) for report in skipped)

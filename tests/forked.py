@@ -5,10 +5,14 @@ Asked by lines of JSON: `{"code": …}` starts a command and gives its number, `
 number it has returned, or null while it runs.
 """
 
+import atexit
+import gc
 import importlib
 import json
 import os
 import sys
+import threading
+import traceback
 
 
 def serve():
@@ -20,6 +24,7 @@ def serve():
         else:
             for name in asked["loaded"]:
                 importlib.import_module(name)
+            gc.freeze()  # so that collecting in a fork copies none of it
             answer = os.fork()
             if answer == 0:
                 return asked
@@ -42,6 +47,23 @@ def become(asked):
         os.close(handle)
 
 
+def run(code):
+    """Run to the end as an interpreter does, but for taking down all that is loaded."""
+    returned = 0
+    try:
+        exec(compile(code, "<command>", "exec"), {"__name__": "__main__"})
+    except SystemExit as end:
+        returned = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        returned = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(returned)
+
+
 def _returned(pid, options):
     ended, status = os.waitpid(pid, options)
     return os.waitstatus_to_exitcode(status) if ended else None
@@ -51,4 +73,4 @@ if __name__ == "__main__":
     sys.path[0] = os.getcwd()  # noqa: PTH109 - of the repository, for `import tests`
     if command := serve():
         become(command)
-        exec(compile(command["code"], "<command>", "exec"), {"__name__": "__main__"})
+        run(command["code"])

@@ -307,7 +307,7 @@ import torch
 warnings.simplefilter("ignore")
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
-from tests.conftest import digits_network
+from tests.network import digits_network
 from tests.integrations.test_lightning import Module, trainer
 from snapsure.integrations.lightning import SnapshotCallback
 

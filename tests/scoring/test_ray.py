@@ -212,7 +212,7 @@ DRIVER = """
     from torch.utils.data import DataLoader
     from snapsure import MCDropout, NNDistance, RayExecutor, SnapshotStore, SoftmaxResponse, score
     from snapsure.scoring import _plan
-    from tests.conftest import digits_network
+    from tests.network import digits_network
     from tests.scoring.faults import Watched
     _plan._SHARD = 300
     store, data, address, out = sys.argv[1:]
@@ -248,7 +248,7 @@ def test_the_command_line(digits, cluster, tmp_path):
     code = f"""
         import sys
         sys.path.insert(0, {str(Path.cwd())!r})
-        from tests.conftest import digits_network as network
+        from tests.network import digits_network as network
     """
     (tmp_path / "mine.py").write_text(textwrap.dedent(code))
     np.savez(tmp_path / "test.npz", x=digits.test[0].numpy(), y=digits.test[1].numpy())
@@ -275,7 +275,7 @@ def test_the_command_line(digits, cluster, tmp_path):
 
 SCRIPT = """
     import torch
-    from tests.conftest import digits_network
+    from tests.network import digits_network
     model, (train_data, test_data) = digits_network(), torch.load("data.pt")
 """
 

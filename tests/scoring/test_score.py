@@ -295,7 +295,7 @@ def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
         import sys, torch
         sys.path.insert(0, {str(Path.cwd())!r})
         from snapsure import MCDropout, SnapshotStore, SoftmaxResponse, score
-        from tests.conftest import digits_network
+        from tests.network import digits_network
         data = torch.load({str(tmp_path / "data.pt")!r})
         score(digits_network(), {str(digits.store.path)!r}, data,
               [SoftmaxResponse(), MCDropout(60)], out=sys.argv[1])
