@@ -12,6 +12,8 @@ os.environ["KERAS_BACKEND"] = "torch"
 import hypothesis
 import pytest
 
+from tests.browser import NO_BROWSER
+
 # A busy machine takes its time; in CI every run draws the same.
 hypothesis.settings.register_profile(
     "any machine",
@@ -20,8 +22,6 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("any machine")
-
-NO_BROWSER = "no Chromium on this machine"
 
 
 def pytest_addoption(parser):
@@ -37,9 +37,8 @@ def pytest_ignore_collect(collection_path, config):
         return None
     if collection_path.parts[-3:-1] == ("snapsure", "integrations"):
         return True  # doctests, of modules that import their frameworks
-    return (
-        True if re.search(r"^pytestmark = .*\bslow\b", collection_path.read_text(), re.M) else None
-    )
+    slow = re.search(r"^pytestmark = \[?\s*pytest\.mark\.slow", collection_path.read_text(), re.M)
+    return True if slow else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,7 @@
 """The demo's steps, with fewer epochs; `make demo` runs it whole."""
 
 import io
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from rich.console import Console
 from snapsure import ScoreTable, SnapshotStore
 from snapsure.reproduce import demo, demo_report
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
@@ -18,6 +21,7 @@ def short(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(demo, "EPOCHS", 20)
         patched.setattr(demo, "SEEDS", (0, 1))
+        patched.setattr(demo, "MCDropout", partial(demo.MCDropout, passes=5))
         tables, ensemble = demo.run(folder, said.append)
     return folder, tables, ensemble, said
 
