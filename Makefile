@@ -4,11 +4,17 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# A file's tests share a worker, and so do all that need Ray; the slow ones come first.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-.PHONY: test lint demo format bench clean
+.PHONY: test quick lint demo format bench clean
 
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(PYTEST)
+
+quick: $(VENV)/.dev
+	$(PYTEST) -m "not slow"
 
 demo: $(VENV)/.dev
 	$(BIN)/snapsure demo

@@ -1,10 +1,6 @@
 """Pages of the integrations run with frameworks that warn about themselves."""
 
-import os
-
 import pytest
-
-os.environ["KERAS_BACKEND"] = "torch"
 
 _THEIRS = (
     # Lightning: its advice on workers; the way it reads PyTorch's trees.
@@ -23,3 +19,4 @@ def pytest_collection_modifyitems(items):
         if item.path.name in ("lightning.md", "transformers.md", "keras.md"):
             for rule in _THEIRS:
                 item.add_marker(pytest.mark.filterwarnings(rule))
+            item.add_marker(pytest.mark.slow)

@@ -1,12 +1,6 @@
 """A small convolutional network, really trained on scikit-learn's digits, once for all tests."""
 
-import os
 from dataclasses import dataclass
-
-# One thread, here and in processes that tests start: with more, a matrix product may be cut up
-# otherwise from one process to the next, and differ in its last bit.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["KERAS_BACKEND"] = "torch"
 
 import pytest
 import torch
@@ -14,23 +8,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from snapsure import Recorder, SnapshotStore
+from tests import processes
+from tests.network import digits_network
 
 EPOCHS, TRAIN = 6, 1000
-
-
-def digits_network():
-    """Convolutions and batch normalisation, then a head with dropout."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(256, 32),
-        nn.ReLU(),
-        nn.Dropout(0.3),
-        nn.Linear(32, 10),
-    )
 
 
 @dataclass
@@ -63,6 +44,13 @@ def train_digits(folder, seed):
     return Digits(
         recorder.store, (images[:TRAIN], labels[:TRAIN]), (images[TRAIN:], labels[TRAIN:])
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands():
+    """What commands are forked from ends with the tests."""
+    yield
+    processes.end_server()
 
 
 @pytest.fixture(scope="session")

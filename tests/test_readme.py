@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from tests.conftest import digits_network
+from tests.network import digits_network
 
 README = Path(__file__).parent.parent / "README.md"
 

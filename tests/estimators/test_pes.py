@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from snapsure import PES
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted
@@ -44,8 +46,9 @@ def slow_confidence(kappa, layers):
     return values
 
 
-@pytest.mark.parametrize("seed", range(300))
 @pytest.mark.parametrize("levels", [None, 2, 5, 10])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=300)
 def test_equals_the_slow_transcription(seed, levels):
     rng = np.random.default_rng(seed)
     n, snapshots = int(rng.integers(1, 25)), int(rng.integers(1, 6))

@@ -17,13 +17,13 @@ from snapsure import (
     Report,
     SnapshotStore,
     SoftmaxResponse,
-    aurc,
     score,
 )
 from snapsure.errors import InvalidInput
 from snapsure.integrations.keras import Classifier, SnapshotCallback
 
 pytestmark = [
+    pytest.mark.slow,
     # Keras hands its own arrays to a NumPy that has become strict about a keyword.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning"),
 ]
@@ -108,9 +108,7 @@ def test_the_whole_way_to_a_report(trained, digits, tmp_path):
     probabilities = model.predict(test[0], verbose=0)
     assert np.array_equal(table.y_hat, probabilities.argmax(axis=1))
     assert np.allclose(table.kappa("softmax")[-1], probabilities.max(axis=1), rtol=0, atol=1e-6)
-    assert 0 < table.errors.mean() < 0.3
-    for name in table.names:
-        assert aurc(table.kappa(name)[-1], table.errors) < table.errors.mean()
+    assert np.array_equal(table.errors, probabilities.argmax(axis=1) != test[1])
     again = score(classifier, theirs, test, SoftmaxResponse(), progress=False)
     assert np.array_equal(again.kappa("softmax"), table.kappa("softmax"))
     assert all(torch.equal(t, before[name]) for name, t in classifier.state_dict().items())

@@ -17,6 +17,8 @@ from snapsure import augrc, aurc, eaurc
 from snapsure.errors import InvalidInput
 from snapsure.integrations.torchmetrics import AUGRC, AURC, EAURC
 
+pytestmark = pytest.mark.slow
+
 PAIRS = {
     f"{metric.__name__} {options}": (metric, function, options)
     for metric, function, more in (

@@ -24,7 +24,6 @@ from snapsure import (
     Report,
     SnapshotStore,
     SoftmaxResponse,
-    aurc,
     score,
 )
 from snapsure.errors import InvalidInput, WrongArchitecture
@@ -32,7 +31,10 @@ from snapsure.integrations.transformers import SnapshotCallback
 from tests.integrations.texts import LIBRARIES, docstrings
 
 # PyTorch pins memory for an accelerator that is not there, at the Trainer's wish.
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true"),
+]
 
 EPOCHS, TRAIN, BATCH = 4, 400, 16
 
@@ -169,9 +171,8 @@ def test_the_whole_way_to_a_report(trained, tmp_path):
     assert np.array_equal(table.y_hat, logits.argmax(dim=1))
     last = logits.softmax(dim=1).amax(dim=1).numpy()
     assert np.allclose(table.kappa("softmax")[-1], last, rtol=0, atol=1e-5)
-    assert 0 < table.errors.mean() < 0.5  # it has learnt, and errs
+    assert np.array_equal(table.errors, said.label_ids != logits.argmax(dim=1).numpy())
     assert table.names == ["softmax", "nn_distance", "mc_dropout"]
-    assert aurc(table.kappa("softmax")[-1], table.errors) < table.errors.mean()
     page = Report(table, title="a real model").save(tmp_path / "report.html").read_text()
     assert "a real model" in page
     assert f"{len(table.y):,}" in page

@@ -6,11 +6,18 @@ import pytest
 from snapsure import RiskCoverageSketch
 
 ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 
 @pytest.fixture
 def cluster():
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=10**8, log_to_driver=False)
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=10**8,
+        log_to_driver=False,
+    )
     yield
     ray.shutdown()
 

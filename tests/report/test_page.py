@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from snapsure import AES, Report, ScoreTable, SelectiveClassifier, compare
 from snapsure.errors import InvalidInput
 from snapsure.report.findings import POSITIONS, find
 from snapsure.reproduce.archive import Experiment
+from tests.browser import BROWSER, needs_browser
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -30,10 +27,7 @@ FLAGS = [
 ]
 HOSTILE = ["<script>alert(1)</script>", "x" * 200, '🐈 & "cats"</li>', "'; drop"]
 MEGABYTE = 2**20
-
-needs_browser = pytest.mark.skipif(
-    BROWSER is None and "CI" not in os.environ, reason="no chromium on this machine"
-)
+LONG = 600_000  # milliseconds; a busy machine takes its time
 
 
 def scored(n=900, snapshots=30, seed=0):
@@ -67,7 +61,7 @@ def page_file(table, tmp_path_factory):
 @pytest.fixture(scope="module")
 def chromium():
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS, timeout=LONG)
         yield browser
         browser.close()
 
@@ -76,6 +70,7 @@ def chromium():
 def opened(chromium, path, **options):
     """A page that is drawn, and has made no complaint and no request but for itself."""
     context = chromium.new_context(**{"viewport": {"width": 1000, "height": 900}, **options})
+    context.set_default_timeout(LONG)
     page = context.new_page()
     said, asked = [], []
     page.on("console", lambda message: said.append(message.text))
@@ -83,11 +78,13 @@ def opened(chromium, path, **options):
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(path.as_uri())
-    page.wait_for_selector("body[data-ready=yes]", timeout=60_000)
-    yield page
-    assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
-    context.close()
+    page.wait_for_selector("body[data-ready=yes]")
+    try:
+        yield page
+        assert said == []
+        assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    finally:
+        context.close()
 
 
 def shown(page, role):

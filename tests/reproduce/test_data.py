@@ -1,9 +1,7 @@
 """Each data set's loader, on small files in its true layout."""
 
 import io
-import os
-import subprocess
-import sys
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +12,9 @@ from sklearn.datasets import load_digits
 
 from snapsure.errors import InvalidInput
 from snapsure.reproduce import data
-from tests.reproduce.conftest import TEST, TRAIN, png, write_parquet
+from tests.processes import forked
+from tests.reproduce.conftest import png, write_parquet
+from tests.reproduce.tiny import TEST, TRAIN
 
 LAYOUTS = {
     "cifar10": ("img", "label", "train-00000-of-00001.parquet", "test-00000-of-00001.parquet"),
@@ -153,10 +153,13 @@ def test_two_processes_decode_one_after_the_other(cifar, tmp_path):
         "import sys; from pathlib import Path; from snapsure.reproduce import data; "
         "print(int(data.load('cifar10', 'train', Path(sys.argv[1])).pixels.sum()))"
     )
-    env = {**os.environ, "SNAPSURE_CACHE": str(tmp_path)}
-    command = [sys.executable, "-c", code, str(cifar)]
-    both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in "ab"]
-    sums = [int(process.communicate()[0]) for process in both]
+    with ExitStack() as running:
+        env, loaded = {"SNAPSURE_CACHE": str(tmp_path)}, ("snapsure.reproduce.data",)
+        both = [
+            running.enter_context(forked(code, cifar, env=env, loaded=loaded)) for _ in range(2)
+        ]
+        assert [process.wait() for process in both] == [0, 0]
+        sums = [int(process.stdout) for process in both]
     assert sums == [int(data.load("cifar10", "train", cifar).pixels.sum())] * 2
 
 

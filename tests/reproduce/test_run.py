@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,45 +14,63 @@ from snapsure import Ensemble, SnapshotStore, score
 from snapsure.reproduce.archive import Experiment
 from snapsure.reproduce.train import build, validation
 from snapsure.scores._recorded import recorded
-from tests.reproduce.conftest import TEST, TINY
+from tests import processes
 from tests.reproduce.test_train import parts
+from tests.reproduce.tiny import TEST, TINY
 
-CODE = (
-    f"import sys; sys.path.insert(0, {str(Path.cwd())!r}); "
-    "from tests.reproduce.conftest import TINY; from snapsure.reproduce import recipes; "
-    "recipes._SMALL['cpu'] = TINY; from snapsure.cli import app; app()"
-)
+pytestmark = pytest.mark.slow
 
-
-def command(*arguments):
-    return [sys.executable, "-W", "ignore", "-c", CODE, *map(str, arguments)]
+CODE = """
+import warnings; warnings.simplefilter("ignore")
+from tests.reproduce.tiny import TINY
+from snapsure.reproduce import recipes
+recipes._SMALL["cpu"] = TINY
+from snapsure.cli import app
+app()
+"""
+# After the second snapshot of the second network it waits, for Ctrl-C to come in time.
+WAITING = """
+import time
+from snapsure.snapshots import SnapshotStore
+save = SnapshotStore.save
+def waiting(store, network, epoch, **options):
+    save(store, network, epoch, **options)
+    while epoch == 2 and store.path.parent.name == "seed-1":
+        time.sleep(0.01)
+SnapshotStore.save = waiting
+"""
+OPTIONS = {
+    "env": {"COLUMNS": "160", "NO_COLOR": "1"},
+    "loaded": ("snapsure.cli", "snapsure.reproduce.run", "tests.reproduce.tiny", "torch._dynamo"),
+}
 
 
 def run(*arguments, cwd):
-    env = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command(*arguments), cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
+    return processes.run(CODE, *arguments, cwd=cwd, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory, cifar):
     """`reproduce all`, stopped by Ctrl-C in the second network, and asked again."""
     folder = tmp_path_factory.mktemp("experiment")
-    os.environ["SNAPSURE_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
     options = ("reproduce", "all", "--dataset", "cifar10", "--data", cifar, "--out", "mine")
-    process = subprocess.Popen(
-        command(*options), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while not (folder / "mine" / "seed-1" / "snapshots" / "epoch-000002.safetensors").exists():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    _, stopped = process.communicate(timeout=120)
-    assert process.returncode == 130, stopped
-    again = run(*options, cwd=folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SNAPSURE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        stopped = interrupted(folder, *options)
+        again = run(*options, cwd=folder)
     assert again.returncode == 0, again.stderr
     return folder, stopped, again
+
+
+def interrupted(folder, *options):
+    """What it says on Ctrl-C."""
+    with processes.forked(WAITING + CODE, *options, cwd=folder, **OPTIONS) as process:
+        while not (folder / "mine" / "seed-1" / "snapshots" / "epoch-000002.safetensors").exists():
+            assert process.poll() is None, process.stderr
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130, process.stderr
+        return process.stderr
 
 
 def test_interrupted_it_says_how_to_go_on_and_does(done):
@@ -147,19 +164,16 @@ def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
 def test_two_processes_one_outcome(cifar, tmp_path):
     """All processes train; one scores, packs and prints."""
     script = tmp_path / "snapsure_tiny.py"  # what Fabric starts again must be a file
-    script.write_text(CODE.replace("; ", "\n"))
+    script.write_text(CODE)
     options = ("--dataset", "cifar10", "--data", cifar, "--accelerator", "cpu", "--devices", 2)
     arguments = [sys.executable, "-W", "ignore", script, "reproduce", "table1", *options]
-    result = subprocess.run(
-        [*map(str, arguments), "--out", "mine"],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("Table 1: ") == 1
+    env = {**os.environ, "COLUMNS": "160", "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [*arguments, "--out", "mine"]
+    with processes.started(command, cwd=tmp_path, env=env, **pipes) as process:
+        told, error = process.communicate(timeout=processes.LONG)
+    assert process.returncode == 0, error
+    assert told.count("Table 1: ") == 1
     assert len(Experiment.open(tmp_path / "mine" / "results").tables) == 2
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import ray
 from torch.utils.data import Dataset
 
+from tests.processes import LONG
+
 
 class Watched(Dataset):
     """Notes in a file which rows workers read; the process that made it reads unnoticed."""
@@ -76,8 +78,18 @@ class Blocking(Watched):
             return
         if ray.get_runtime_context().get_node_id() != self.home:
             self.note("blocked", f"{i}\n")
-            time.sleep(600)
-        deadline = time.monotonic() + 60
+            time.sleep(LONG)
+        deadline = time.monotonic() + LONG
         while not self.noted("blocked"):  # the other node must come to its piece first
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+class Held(Watched):
+    """Holds whoever reads the last shard until it is set free."""
+
+    def meet(self, i):
+        deadline = time.monotonic() + LONG
+        while i >= 768 and not (self.folder / "free").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -141,9 +141,13 @@ def test_it_classifies_real_digits(digits, tmp_path):
     store = SnapshotStore(tmp_path)
     store.save(ours, 1)
     table = score(digits.model(), store, digits.test, SoftmaxResponse(), progress=False)
-    last = score(digits.model(), digits.store, digits.test, SoftmaxResponse(), progress=False)
-    assert table.errors.mean() < last.errors.mean() + 0.02
-    assert np.isfinite(table.kappa("softmax")).all()
+    images, y = digits.test
+    with torch.no_grad():
+        p = torch.cat([ours(part) for part in images.split(256)]).double().softmax(dim=1)
+    assert (table.errors == (p.argmax(dim=1) != y).numpy()).all()
+    np.testing.assert_allclose(table.kappa("softmax")[0], p.amax(dim=1), rtol=1e-4, atol=1e-7)
+    most = np.bincount(y).max() / len(y)  # right by always giving the same answer
+    assert table.errors.mean() < 1 - most
 
 
 def refusal(*args, **options):

@@ -1,12 +1,9 @@
 """The engine on a really trained network, against direct, slow, plain references."""
 
-import os
 import signal
 import subprocess
 import sys
 import textwrap
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,11 +19,12 @@ from snapsure import (
     ScoreTable,
     SnapshotStore,
     SoftmaxResponse,
-    eaurc,
+    aurc,
     score,
 )
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
 from snapsure.scoring import _plan
+from tests import processes
 
 
 def logits_of(digits, epoch, images, store=None):
@@ -43,8 +41,9 @@ def table(digits):
 
 
 def test_the_network_has_learnt(table):
-    assert 0 < table.errors.mean() < 0.15
-    assert eaurc(table.kappa("softmax")[-1], table.errors) < 0.02
+    most = np.bincount(table.y).max() / table.y.size  # right by always giving the same answer
+    assert table.errors.mean() < 1 - most
+    assert aurc(table.kappa("softmax")[-1], table.errors) < table.errors.mean()  # a random order's
 
 
 def test_labels_and_answers(digits, table):
@@ -291,27 +290,32 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
 
 
 def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
-    code = f"""
-        import sys, torch
-        sys.path.insert(0, {str(Path.cwd())!r})
-        from snapsure import MCDropout, SnapshotStore, SoftmaxResponse, score
-        from tests.conftest import digits_network
-        data = torch.load({str(tmp_path / "data.pt")!r})
-        score(digits_network(), {str(digits.store.path)!r}, data,
-              [SoftmaxResponse(), MCDropout(60)], out=sys.argv[1])
+    """Killed by its own data, as soon as something is scored."""
+    code = """
+        import os, signal, sys, torch
+        from pathlib import Path
+        from torch.utils.data import TensorDataset
+        from snapsure import MCDropout, SoftmaxResponse, score
+        from snapsure.scoring import _plan
+        from tests.network import digits_network
+        _plan._SHARD = 300
+        store, data, out, *deadly = sys.argv[1:]
+        class Data(TensorDataset):
+            def __getitem__(self, i):
+                if deadly and i % 64 == 10 and list(Path(out).glob("labels/*.npy")):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return super().__getitem__(i)
+        score(digits_network(), store, Data(*torch.load(data)),
+              [SoftmaxResponse(), MCDropout(5)], out=out)
     """
     torch.save(digits.test, tmp_path / "data.pt")
-    command = [sys.executable, "-c", textwrap.dedent(code)]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    run = subprocess.Popen([*command, str(killed)], stderr=subprocess.DEVNULL)
-    while not list(killed.glob("labels/*.npy")):
-        assert run.poll() is None
-        time.sleep(0.005)
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
-    assert not (killed / "table.json").exists()
-    for folder in (killed, whole):
-        subprocess.run([*command, str(folder)], check=True, stderr=subprocess.DEVNULL)
+    loaded = ("snapsure.scoring", "tests.network", "torch._dynamo")
+    for out, deadly, ended in ((killed, ["yes"], -signal.SIGKILL), (killed, [], 0), (whole, [], 0)):
+        arguments = (digits.store.path, tmp_path / "data.pt", out, *deadly)
+        run = processes.run(code, *arguments, loaded=loaded)
+        assert run.returncode == ended, run.stderr
+        assert (out / "table.json").exists() == (ended == 0)
     assert files_of(killed) == files_of(whole)
 
 
@@ -322,21 +326,19 @@ def test_memory_is_bounded_by_the_group(tmp_path):
         import torch
         from torch import nn
         from snapsure import SnapshotStore, SoftmaxResponse, score
-        folder, snapshots = sys.argv[1], int(sys.argv[2])
         model = nn.Sequential(nn.Linear(64, 2200), nn.Linear(2200, 2200), nn.Linear(2200, 10))
-        store = SnapshotStore(folder)
-        for epoch in range(snapshots):
-            store.save(model, epoch)
         data = (torch.randn(600, 64), torch.zeros(600))
-        score(model, store, data, SoftmaxResponse(), progress=False)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        store = SnapshotStore(sys.argv[1])
+        for epoch in range(24):
+            store.save(model, epoch)
+            if epoch + 1 in (8, 24):
+                score(model, store, data, SoftmaxResponse(), progress=False)
+                print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     """
-    peaks = []
-    for snapshots in (8, 24):
-        command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / str(snapshots))]
-        run = subprocess.run([*command, str(snapshots)], check=True, capture_output=True, text=True)
-        peaks.append(float(run.stdout))
-    assert peaks[1] - peaks[0] < 100
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    eight, more = map(float, run.stdout.split())
+    assert more - eight < 100
 
 
 def test_without_labels(digits):

@@ -4,10 +4,8 @@ import errno
 import json
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import threading
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -24,6 +22,7 @@ from snapsure.errors import (
     WrongArchitecture,
 )
 from snapsure.snapshots import _weights
+from tests import processes
 
 
 @pytest.fixture
@@ -305,9 +304,8 @@ def test_a_second_process_is_told(store):
         except StoreLocked as error:
             print(error)
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
-    )
+    run = processes.run(code)
+    assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [
         "[1]",
         f"{store.path} must have one writer, got a second: process {os.getpid()} is writing "
@@ -331,7 +329,7 @@ def test_the_lock_goes_with_its_store(tmp_path):
         f"import torch; from snapsure import SnapshotStore as S; "
         f"S({str(tmp_path)!r}).save(torch.nn.Linear(2, 2), 2)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert processes.run(code).returncode == 0
     assert SnapshotStore(tmp_path).epochs == [1, 2]
 
 
@@ -393,10 +391,12 @@ def test_a_reader_beside_a_writer_sees_whole_snapshots(store):
 
     thread = threading.Thread(target=read)
     thread.start()
-    for i in range(60):
-        store.save({"w": torch.full((1000,), float(i))}, 1)
-    stop.set()
-    thread.join()
+    try:
+        for i in range(60):
+            store.save({"w": torch.full((1000,), float(i))}, 1)
+    finally:
+        stop.set()
+        thread.join()
     assert problems == []
 
 
@@ -480,18 +480,10 @@ def test_only_rank_0_writes(tmp_path):
         print(taken, SnapshotStore({str(tmp_path / "run")!r}).epochs)
         torch.distributed.destroy_process_group()
     """
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), str(rank)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    assert [run.communicate(timeout=120)[0].strip() for run in runs] == [
-        "True [1, 2]",
-        "False [1, 2]",
-    ]
+    with ExitStack() as running:
+        runs = [running.enter_context(processes.forked(code, rank)) for rank in range(2)]
+        assert [run.wait() for run in runs] == [0, 0], [run.stderr for run in runs]
+        assert [run.stdout.strip() for run in runs] == ["True [1, 2]", "False [1, 2]"]
     assert sorted(SnapshotStore(tmp_path / "run").load(1)) == ["bias", "weight"]
 
 

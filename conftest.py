@@ -1,0 +1,77 @@
+"""How the tests are run: alike on every machine, in any order, by one worker or several."""
+
+import os
+import random
+import re
+
+# One thread, here and in processes that tests start: with more, a matrix product may be cut up
+# otherwise from one process to the next, and differ in its last bit.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["KERAS_BACKEND"] = "torch"
+
+import hypothesis
+import pytest
+
+from tests.browser import NO_BROWSER
+
+# A busy machine takes its time; in CI every run draws the same.
+hypothesis.settings.register_profile(
+    "any machine",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("any machine")
+
+
+def pytest_addoption(parser):
+    """`--shuffle 7`: what passes must not depend on what ran before."""
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run files, and tests within, in random order"
+    )
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Where slow tests are not wanted, do not import files that are slow as a whole."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    if collection_path.parts[-3:-1] == ("snapsure", "integrations"):
+        return True  # doctests, of modules that import their frameworks
+    slow = re.search(r"^pytestmark = \[?\s*pytest\.mark\.slow", collection_path.read_text(), re.M)
+    return True if slow else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """A file's tests stay with one worker, which makes its fixtures once; the slow files first."""
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    order = sorted(files.values(), key=_rank)
+    if config.option.shuffle is not None:
+        chance = random.Random(config.option.shuffle)
+        chance.shuffle(order)
+        for tests in order:
+            chance.shuffle(tests)
+    items[:] = [item for tests in order for item in tests]
+
+
+def _rank(tests):
+    """What must wait for others is started first, then what is slow."""
+    groups = {item.get_closest_marker("xdist_group").args[0] for item in tests}
+    return "ray" not in groups, not any(item.get_closest_marker("slow") for item in tests)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter):
+    """Say last what was skipped for want of a browser, and how to get one."""
+    yield
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(NO_BROWSER in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(
+            f"{count} tests of the report were skipped, {NO_BROWSER}: apt install chromium",
+            yellow=True,
+        )
