@@ -89,9 +89,16 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         model = LES(10).fit(both[:, learn], errors[learn])
         return model.confidence(both[:, rest]), errors[rest]
 
-    def pes(learn, rest):
-        model = PES().fit(kappa[:, learn], errors[learn])
-        return model.confidence(kappa[:, rest]), errors[rest]
+    def pes(assign):
+        def scored(learn, rest):
+            model = PES(assign=assign).fit(kappa[:, learn], errors[learn])
+            return model.confidence(kappa[:, rest]), errors[rest]
+
+        return scored
+
+    def snapshot(learn, rest):
+        best = min(range(8), key=lambda j: (eaurc(kappa[j, learn], errors[learn]), -j))
+        return kappa[best, rest], errors[rest]
 
     def temperature(by):
         def scored(learn, rest):
@@ -114,7 +121,9 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
             AES(30).confidence(kappa[:, rest], epochs),
             errors[rest],
         ),
-        "PES of softmax": pes,
+        "PES of softmax": pes("layer"),
+        "PES to the letter of softmax": pes("paper"),
+        "best snapshot of softmax": snapshot,
         "LES of softmax": les,
         "LES of all κ": everything,
         "SPTD": lambda learn, rest: (
@@ -176,6 +185,7 @@ def test_the_price(board):
     assert price("AES of softmax") == (6, 6, 6000)  # of epochs 3 … 8
     assert price("LES of softmax") == price("SPTD") == price("mean") == (8, 8, 8000)
     assert price("LES of all κ") == (5, 5, 5000)
+    assert price("best snapshot of softmax")[0] <= 2  # the chosen one, and the one that predicts
     assert board["mean"].error != board["softmax"].error
 
 
@@ -372,7 +382,7 @@ def test_refusals(run):
         "`reference` must be a method of every data set, got 'luck': choose one of softmax, "
     )
     assert sentence(compare, run, resamples=100) == (
-        "`resamples` must be at least 600 to tell 15 methods apart, got 100: a p-value is never "
+        "`resamples` must be at least 680 to tell 17 methods apart, got 100: a p-value is never "
         "below 2 / (resamples + 1)"
     )
     assert sentence(compare, {"mine": []}) == (

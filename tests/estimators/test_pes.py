@@ -1,6 +1,7 @@
 """PES against a slow transcription of the paper's pseudo-code, with the stated repairs."""
 
 import json
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,8 @@ from snapsure import PES
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from tests.metrics import reference
 
+RULES = ("layer", "paper")
+
 
 def slow_eaurc(kappa, errors):
     """E-AURC in exact fractions: equals are equal."""
@@ -21,48 +24,105 @@ def slow_eaurc(kappa, errors):
 
 
 def slow_fit(kappa, errors, q):
-    """Algorithm 1, `Train`: points as a set V, one layer S per round."""
+    """Algorithm 1, `Train`: points as a set V, one layer S per round; and the points of each S."""
     snapshots = len(kappa)
-    V, K, theta, j = set(range(len(errors))), [], [], snapshots - 1
+    V, layers, sets, j = set(range(len(errors))), [], [], snapshots - 1
     while V:
-        r = sorted(kappa[j][x] for x in V)
+        cut = j
+        r = sorted(kappa[cut][x] for x in V)
         edge = r[min(q, len(r)) - 1]
-        S = sorted(x for x in V if kappa[j][x] <= edge)
+        S = sorted(x for x in V if kappa[cut][x] <= edge)
         excess = [slow_eaurc([row[x] for x in S], [errors[x] for x in S]) for row in kappa]
         j = max(i for i in range(snapshots) if excess[i] == min(excess))
-        K.append(j)
-        theta.append(max(kappa[j][x] for x in S))
+        layers.append((j, max(kappa[j][x] for x in S), cut, edge))
+        sets.append(S)
         V -= set(S)
-    return list(zip(K, theta, strict=True))
+    return layers, sets
 
 
-def slow_confidence(kappa, layers):
-    """Algorithm 1, `Estimate Confidence`."""
-    values = []
-    for x in range(len(kappa[0])):
-        inside = [i for i, (j, theta) in enumerate(layers) if kappa[j][x] <= theta]
-        i = inside[0] if inside else len(layers) - 1
-        values.append(i + kappa[layers[i][0]][x])
-    return values
+def slow_layer(column, layers, assign):
+    """`Estimate Confidence`: the first layer that a point, given by all its κ, fits into."""
+    for i, (chosen, theta, cut, edge) in enumerate(layers):
+        if assign == "paper" and column[chosen] <= theta:
+            return i
+        if assign == "layer" and column[cut] <= edge:
+            return i
+    return len(layers) - 1
 
 
-@pytest.mark.parametrize("levels", [None, 2, 5, 10])
-@given(seed=st.integers(0, 2**32))
-@settings(max_examples=300)
-def test_equals_the_slow_transcription(seed, levels):
-    rng = np.random.default_rng(seed)
-    n, snapshots = int(rng.integers(1, 25)), int(rng.integers(1, 6))
-    kappa = rng.random((snapshots, n))
-    if levels:
-        kappa = np.round(kappa * levels) / levels
-    errors = (rng.random(n) < rng.choice([0.0, 0.3, 0.7, 1.0])).astype(int)
-    layer = float(rng.choice([1 / 3, 0.2, 0.5, 1.0]))
-    pes = PES(layer).fit(kappa, errors)
-    q = max(1, int(Fraction(layer).limit_denominator(10) * n))
-    assert pes.layers_ == slow_fit(kappa.tolist(), errors.tolist(), q)
-    fresh = rng.random((snapshots, 15))
-    expected = slow_confidence(fresh.tolist(), pes.layers_)
-    assert pes.confidence(fresh).tolist() == expected
+def slow_confidence(column, layers, assign):
+    """i + κ; where that is the next layer's number, the float64 below it."""
+    i = slow_layer(column, layers, assign)
+    value = i + column[layers[i][0]]
+    return math.nextafter(i + 1, 0) if value == i + 1 < len(layers) else value
+
+
+@st.composite
+def tables(draw):
+    """κ of some snapshots and the errors: with few levels, 0 and 1 among them, most points tie."""
+    snapshots, n = draw(st.integers(1, 5)), draw(st.integers(1, 24))
+    levels = draw(st.sampled_from([1, 2, 5, 10, 2**20]))
+    kappa = [[draw(st.integers(0, levels)) / levels for _ in range(n)] for _ in range(snapshots)]
+    return kappa, [draw(st.integers(0, 1)) for _ in range(n)]
+
+
+LAYERS = {1 / 3: Fraction(1, 3), 0.2: Fraction(1, 5), 0.5: Fraction(1, 2), 1.0: Fraction(1)}
+
+
+@settings(deadline=None, max_examples=300)
+@given(tables(), st.sampled_from(list(LAYERS)), st.sampled_from(RULES))
+def test_equals_the_slow_transcription(drawn, layer, assign):
+    kappa, errors = drawn
+    n = len(errors)
+    pes = PES(layer, assign).fit(kappa, errors)
+    layers, _ = slow_fit(kappa, errors, max(1, int(LAYERS[layer] * n)))
+    assert pes.layers_ == layers
+    fresh = np.random.default_rng(n).random((len(kappa), 15))
+    fresh[:, ::3] = np.round(fresh[:, ::3])  # some are exactly 0 or 1
+    points = np.hstack([kappa, fresh])
+    expected = [slow_confidence(column, layers, assign) for column in points.T.tolist()]
+    assert pes.confidence(points).tolist() == expected
+    assert pes.layer_of(points).tolist() == [
+        slow_layer(column, layers, assign) for column in points.T.tolist()
+    ]
+
+
+@settings(deadline=None)
+@given(tables(), st.sampled_from(list(LAYERS)))
+def test_points_of_training_get_their_layers_again(drawn, layer):
+    kappa, errors = drawn
+    _, sets = slow_fit(kappa, errors, max(1, int(LAYERS[layer] * len(errors))))
+    at = PES(layer).fit(kappa, errors).layer_of(kappa)
+    assert [np.flatnonzero(at == i).tolist() for i in range(len(sets))] == sets
+
+
+@settings(deadline=None)
+@given(tables(), st.sampled_from(RULES))
+def test_no_point_reaches_the_layer_above(drawn, assign):
+    """The order is that of (layer, κ): never another, and between layers never a tie."""
+    kappa, errors = drawn
+    pes = PES(0.2, assign).fit(kappa, errors)
+    at, score = pes.layer_of(kappa), pes.confidence(kappa)
+    own = [kappa[pes.layers_[i].snapshot][x] for x, i in enumerate(at)]
+    assert (np.floor(score)[at < len(pes.layers_) - 1] == at[at < len(pes.layers_) - 1]).all()
+    order = sorted(range(len(errors)), key=lambda x: (at[x], own[x]))
+    assert (np.diff(score[order]) >= 0).all()
+    np.testing.assert_allclose(score, at + np.array(own), rtol=0, atol=1e-15 * len(pes.layers_))
+
+
+def test_the_papers_rule_sends_sure_points_into_the_first_layer():
+    """The final κ is shuffled among the unsure ten, so the first snapshot ranks them.
+
+    It gives one of them 0.95, more than it gives to any of the sure twenty: by the letter the first
+    layer takes all of them.
+    """
+    final = np.concatenate([np.linspace(0.01, 0.1, 10)[::-1], np.linspace(0.6, 0.9, 20)])
+    first = np.concatenate([np.linspace(0.1, 0.95, 10), np.linspace(0.6, 0.9, 20)])
+    errors = np.array([1] * 5 + [0] * 25)
+    kappa = np.stack([first, final])
+    at = {assign: PES(assign=assign).fit(kappa, errors).layer_of(kappa) for assign in RULES}
+    assert at["layer"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
+    assert at["paper"].tolist() == [0] * 30
 
 
 @pytest.mark.parametrize("n", [3, 7, 10, 7000])
@@ -74,7 +134,7 @@ def test_layers_have_a_third_of_the_points_each(n):
 
 def test_a_tied_score_is_one_layer():
     layers = PES().fit(np.full((3, 30), 0.5), np.arange(30) % 2).layers_
-    assert layers == [(2, 0.5)]
+    assert layers == [(2, 0.5, 2, 0.5)]
 
 
 def test_points_above_every_threshold_belong_to_the_last_layer():
@@ -92,16 +152,38 @@ def test_it_finds_the_snapshot_that_ranks_a_layer_best():
     final = np.where(ease < 1 / 3, ease, 1 / 3 + 2 / 3 * rng.random(n))
     kappa = np.stack([ease, final])
     layers = PES().fit(kappa, errors).layers_
-    assert [snapshot for snapshot, _ in layers[1:]] == [0] * (len(layers) - 1)
+    assert [layer.snapshot for layer in layers[1:]] == [0] * (len(layers) - 1)
 
 
-def test_saved_and_loaded(tmp_path):
+def test_kappa_near_one_stays_apart_as_far_as_float64_allows():
+    """Five layers of one snapshot: points near 1 are in the last, at 4 + κ."""
+    pes = PES(layer=0.2).fit([[0.2, 0.4, 0.6, 0.8, 1.0]], [0] * 5)
+    assert [layer.edge for layer in pes.layers_] == [0.2, 0.4, 0.6, 0.8, 1.0]
+    near = 1 - np.arange(4) * 2.0**-50  # float64 between 4 and 8 are 2⁻⁵⁰ apart
+    assert pes.confidence(near[None]).tolist() == (4 + near).tolist()
+    assert len(set(pes.confidence(near[None]))) == 4
+
+
+@pytest.mark.parametrize("assign", RULES)
+def test_answers_need_the_named_snapshots_alone(assign):
+    rng = np.random.default_rng(4)
+    kappa, fresh = rng.random((8, 90)), rng.random((8, 200))
+    pes = PES(assign=assign).fit(kappa, rng.random(90) < 0.4)
+    asked = {layer.snapshot for layer in pes.layers_} | ({7} if assign == "layer" else set())
+    assert pes.snapshots_ == sorted(asked)
+    other = fresh.copy()
+    other[[j for j in range(8) if j not in asked]] = 0.5
+    assert (pes.confidence(other) == pes.confidence(fresh)).all()
+
+
+@pytest.mark.parametrize("assign", RULES)
+def test_saved_and_loaded(assign, tmp_path):
     rng = np.random.default_rng(2)
     kappa = rng.random((4, 60))
-    pes = PES(0.2).fit(kappa, rng.random(60) < 0.3)
+    pes = PES(0.2, assign).fit(kappa, rng.random(60) < 0.3)
     pes.save(tmp_path / "pes.json")
     again = PES.load(tmp_path / "pes.json")
-    assert again.layers_ == pes.layers_
+    assert (again.layer, again.assign, again.layers_) == (0.2, assign, pes.layers_)
     assert (again.confidence(kappa) == pes.confidence(kappa)).all()
 
 
@@ -126,10 +208,19 @@ def test_refusals(tmp_path):
         "snapshots: pass both from the same rows"
     )
     assert sentence(InvalidInput, PES, 0) == "`layer` must lie in (0, 1], got 0: write 80 % as 0.8"
+    assert sentence(InvalidInput, PES, 0.5, "letter") == (
+        '`assign` must be "layer" or "paper", got \'letter\': choose one of them'
+    )
     assert sentence(InvalidInput, PES.load, tmp_path / "none.json") == (
         f"{tmp_path / 'none.json'} must be a fitted PES, got no file: check the path"
     )
     (tmp_path / "other.json").write_text(json.dumps({"format": "snapsure LES 1"}))
     assert sentence(CorruptFile, PES.load, tmp_path / "other.json") == (
         f"{tmp_path / 'other.json'} must be a fitted PES, got something else: save it again"
+    )
+    old = {"format": "snapsure PES 1", "layer": 0.5, "layers": [[0, 0.5]], "snapshots": 1}
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    assert sentence(InvalidInput, PES.load, tmp_path / "old.json") == (
+        f"{tmp_path / 'old.json'} must be a fitted PES of format 2, got format 1 of an earlier "
+        "snapsure, which lacks what is needed now: fit it again and save it"
     )

@@ -95,10 +95,13 @@ def test_along_training(table, found):
     assert np.array_equal(found.groups.red_eaurc, expected.red_eaurc)
     assert found.averaged.tolist() == table.epochs[AES().snapshots(table.epochs)].tolist()
     pes = PES().fit(table.kappa("softmax"), table.errors)
-    layers = [(int(table.epochs[j]), theta) for j, theta in pes.layers_]
-    assert [(layer.epoch, layer.theta) for layer in found.layers] == layers
-    assert sum(layer.points for layer in found.layers) <= found.points
-    first = table.kappa("softmax")[pes.layers_[0][0]] <= pes.layers_[0][1]
+    layers = [
+        (int(table.epochs[each.snapshot]), int(table.epochs[each.cut]), each.edge)
+        for each in pes.layers_
+    ]
+    assert [(layer.epoch, layer.cut_epoch, layer.edge) for layer in found.layers] == layers
+    assert sum(layer.points for layer in found.layers) == found.points
+    first = table.kappa("softmax")[-1] <= pes.layers_[0].edge
     assert found.layers[0].points == first.sum()
     assert np.array_equal(found.accuracies, (table.labels == table.y).mean(axis=1))
 

@@ -123,21 +123,22 @@ def test_the_page_says_what_the_study_found(study):
     heads = ["method", "passes", *(board.name for board in boards)]
     assert f"| {' | '.join(heads)} |" in text
     lines = re.findall(r"^\| ([^|]+) \| (\d+) \| [+*-].*$", text, re.M)
-    assert len(lines) == 18
+    assert len(lines) == 20
     for method, passes in lines:
         assert int(passes) == round(study.pooled[method].passes)
         cells = " | ".join(cell(board[method]) for board in boards)
         assert f"| {method} | {passes} | {cells} |" in text
 
     order = [row.method for row in study.pooled.rows]
-    assert (len(order), study.pooled.runs, study.resamples) == (34, 25, 2000)
-    assert order[:3] == ["LES of softmax", "LES of margin", "AES of softmax"]
+    assert (len(order), study.pooled.runs, study.resamples) == (36, 25, 2000)
+    assert order[:4] == ["LES of softmax", "LES of margin", "LES of doctor", "AES of softmax"]
     free = [row for row in study.pooled.rows if row.passes == 1 and row.method != "softmax"]
     learning = ("MaxLogit-pNorm", "temperature by AURC", "temperature by NLL")
     for row in free:
         told = [board[row.method] for board in boards if board[row.method].p_holm < 0.05]
         assert row.method in learning or all(one.gain.estimate < 0 for one in told)
     for board in study.boards.values():
+        assert board.rows[0].method == "LES of softmax"
         assert board["AES of softmax"].gain.estimate > 0
         assert board["mean weights"].p_holm >= 0.05
         if board.name != "cifar100":
@@ -148,9 +149,21 @@ def test_the_page_says_what_the_study_found(study):
     errors = [f"{study.pooled[name].error:.1%}" for name in ("mean weights", "softmax")]
     assert errors == ["26.5%", "27.0%"]
     assert study.pooled["mean weights"].aurc < study.pooled["softmax"].aurc
-    assert (
-        study.pooled["PES of softmax"].gain.high > 0 > study.pooled["PES of softmax"].gain.estimate
+    logs = {board.name: -np.log1p(-board.rows[0].gain.estimate / 100) for board in boards[1:]}
+    assert logs["cifar100"] / sum(logs.values()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_page_says_what_became_of_pes(study):
+    pes, letter, plain = (
+        [board[f"{name} of softmax"] for board in (study.pooled, *study.boards.values())]
+        for name in ("PES", "PES to the letter", "best snapshot")
     )
+    assert [row.gain.estimate > 0 for row in letter[1:]] == [False] * 4 + [True]
+    for one, other in zip(pes, letter, strict=True):
+        assert one.eaurc < other.eaurc
+        assert min(one.p_holm, other.p_holm) >= 0.05
+    assert plain[0].gain.estimate > pes[0].gain.estimate
+    assert sum(a.eaurc < b.eaurc for a, b in zip(plain[1:], pes[1:], strict=True)) == 3
 
 
 def test_the_study_is_small_and_whole():

@@ -81,7 +81,7 @@ def test_table2(experiment):
 
 def test_table3(experiment):
     content = tables.table3(experiment)
-    areas = {"final": [], "pes": [], "les": []}
+    areas = {"final": [], "pes": [], "pes_paper": [], "snapshot": [], "les": []}
     for table in experiment.tables:
         own = {name: [] for name in areas}
         for seed in range(10):
@@ -89,6 +89,10 @@ def test_table3(experiment):
             seen, new = fit.kappa("softmax"), rest.kappa("softmax")
             own["final"].append(eaurc(new[-1], rest.errors))
             own["pes"].append(eaurc(PES().fit(seen, fit.errors).confidence(new), rest.errors))
+            letter = PES(assign="paper").fit(seen, fit.errors)
+            own["pes_paper"].append(eaurc(letter.confidence(new), rest.errors))
+            ranked = min(range(len(seen)), key=lambda j: (eaurc(seen[j], fit.errors), -j))
+            own["snapshot"].append(eaurc(new[ranked], rest.errors))
             les = LES().fit(seen, fit.errors, fit.epochs)
             own["les"].append(eaurc(les.confidence(new), rest.errors))
         for name, each in own.items():
@@ -97,7 +101,7 @@ def test_table3(experiment):
         mean, error = np.mean(each, axis=0)
         assert content[name]["eaurc"] == pytest.approx(mean)
         assert content[name]["standard_error"] == pytest.approx(error)
-    for name in ("pes", "les"):
+    for name in ("pes", "pes_paper", "snapshot", "les"):
         estimate, low, high = content[name]["difference"]
         assert estimate == pytest.approx(content[name]["eaurc"] - content["final"]["eaurc"])
         assert low < estimate < high

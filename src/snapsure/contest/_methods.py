@@ -51,11 +51,17 @@ def methods_of(run: Run) -> list[Method]:
     found += [_other(name, price[name], run.kept[name]) for name in run.others]
     if len(table.epochs) > 1:
         for name in table.names:
-            found += [_aes(name, price[name]), _pes(name, price[name])]
+            found += [_aes(name, price[name]), _pes(f"PES of {name}", name, price[name], PES())]
             found.append(_les([name], LEARNT, f"LES of {name}", price[name]))
         if len(table.names) > 1:
             all_of_them = sum(price[name] - 1 for name in table.names) + 1  # they share a pass
             found.append(_les(table.names, SHARED, "LES of all κ", all_of_them))
+        # PES as the paper writes it and as plain as can be: of the first κ alone, since with every
+        # method more the correction for many comparisons takes more from all.
+        first = table.names[0]
+        letter, plain = PES(assign="paper"), PES(layer=1.0)  # one layer: one snapshot for all
+        found.append(_pes(f"PES to the letter of {first}", first, price[first], letter))
+        found.append(_pes(f"best snapshot of {first}", first, price[first], plain))
     if (table.labels != table.y_hat).any():  # packed tables may not have the snapshots' own labels
         found.append(_sptd())
     return found
@@ -79,13 +85,12 @@ def _aes(name: str, each: int) -> Method:
     return Method(f"AES of {name}", fit, each=each)
 
 
-def _pes(name: str, each: int) -> Method:
+def _pes(title: str, name: str, each: int, settings: PES) -> Method:
     def fit(run: Run) -> Fitted:
-        pes = PES().fit(run.table.kappa(name), run.table.errors)
-        used = {snapshot for snapshot, _ in pes.layers_ or []}
-        return Fitted(lambda other: pes.confidence(other.table.kappa(name)), sorted(used))
+        pes = PES(settings.layer, settings.assign).fit(run.table.kappa(name), run.table.errors)
+        return Fitted(lambda other: pes.confidence(other.table.kappa(name)), pes.snapshots_)
 
-    return Method(f"PES of {name}", fit, each=each)
+    return Method(title, fit, each=each)
 
 
 def _les(names: Sequence[str], k: int, title: str, each: int) -> Method:

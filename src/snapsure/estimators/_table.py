@@ -59,13 +59,15 @@ def fitted(value: Any, name: str) -> Any:
     return value
 
 
-def write_json(path: str | Path, kind: str, content: dict[str, Any]) -> None:
+def write_json(path: str | Path, kind: str, content: dict[str, Any], version: int = 1) -> None:
     """Write a fitted estimator."""
-    text = json.dumps({"format": f"snapsure {kind} 1", **content}, indent=1)
+    text = json.dumps({"format": f"snapsure {kind} {version}", **content}, indent=1)
     _files.write_bytes(Path(path), text.encode())
 
 
-def read_json(path: str | Path, kind: str, key: str = "snapshots") -> dict[str, Any]:
+def read_json(
+    path: str | Path, kind: str, key: str = "snapshots", version: int = 1
+) -> dict[str, Any]:
     """Read a fitted estimator, which must have the key."""
     content: Any
     try:
@@ -74,7 +76,13 @@ def read_json(path: str | Path, kind: str, key: str = "snapshots") -> dict[str, 
         raise InvalidInput(f"{path} must be a fitted {kind}, got no file: check the path") from None
     except ValueError:
         content = None
-    known = isinstance(content, dict) and content.get("format") == f"snapsure {kind} 1"
-    if not known or key not in content:
+    format_ = content.get("format") if isinstance(content, dict) else None
+    if format_ in {f"snapsure {kind} {earlier}" for earlier in range(1, version)}:
+        raise InvalidInput(
+            f"{path} must be a fitted {kind} of format {version}, got format "
+            f"{format_.rsplit(' ')[-1]} of an earlier snapsure, which lacks what is needed now: "
+            "fit it again and save it"
+        )
+    if format_ != f"snapsure {kind} {version}" or key not in content:
         raise CorruptFile(f"{path} must be a fitted {kind}, got something else: save it again")
     return dict(content)

@@ -87,10 +87,11 @@ class ClassRisk:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of PES fitted on all points: its snapshot, its threshold, and whom it ranks."""
+    """One layer of PES fitted on all points: what cut it off, what ranks it, and how many."""
 
-    epoch: int
-    theta: float
+    epoch: int  # of the snapshot that ranks it
+    cut_epoch: int  # of the snapshot that cut it off
+    edge: float  # up to which κ of that snapshot
     points: int
 
 
@@ -177,13 +178,12 @@ def _groups(values: Floats, wrong: NDArray[np.bool_]) -> tuple[Trajectories, flo
 
 def _layers(values: Floats, wrong: NDArray[np.bool_], epochs: Ints) -> list[Layer]:
     pes = PES().fit(values, wrong)
-    left = np.ones(wrong.size, dtype=np.bool_)
-    layers = []
-    for j, theta in pes.layers_ or []:
-        ranked = left & (values[j] <= theta)
-        left &= ~ranked
-        layers.append(Layer(int(epochs[j]), theta, int(ranked.sum())))
-    return layers
+    layers = pes.layers_ or []
+    points = np.bincount(pes.layer_of(values), minlength=len(layers))
+    return [
+        Layer(int(epochs[layer.snapshot]), int(epochs[layer.cut]), layer.edge, int(count))
+        for layer, count in zip(layers, points, strict=True)
+    ]
 
 
 def _accepted(score: Floats, wrong: NDArray[np.bool_], counts: Ints) -> tuple[Floats, Ints, Floats]:

@@ -108,16 +108,20 @@ def plot(comparison: Comparison, path: Path) -> None:
             height = max(row.gain.estimate, edge)
             axes.plot(row.passes, height, mark, color=_colour(row.method), markersize=5)
         for row in _told(board):
+            # Names of what costs one pass stand left of it: there is room, and on the right are
+            # those of two and three passes.
+            left = row.passes < 1.5
             axes.annotate(
                 row.method,
                 (row.passes, max(row.gain.estimate, edge)),
-                xytext=(5, 3),
+                xytext=(-5 if left else 5, -9 if row.method == board.reference else 3),
+                ha="right" if left else "left",
                 textcoords="offset points",
                 fontsize=7,
             )
         axes.axhline(0, color="0.6", linewidth=0.8)
         axes.set_xscale("log")
-        axes.margins(x=0.2, y=0.12)
+        axes.margins(x=0.25, y=0.12)
         axes.set_title(board.name, fontsize=9, loc="left")
         axes.set_xlabel("forward passes per answer")
         axes.set_ylabel(f"% less E-AURC than {board.reference}")

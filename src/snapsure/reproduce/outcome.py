@@ -17,6 +17,12 @@ from snapsure.reproduce.archive import Experiment
 Content = dict[str, Any]
 
 _MINUS = "−"
+_LEARNING = {
+    "pes": "PES",
+    "pes_paper": "PES to the letter",
+    "snapshot": "best snapshot",
+    "les": "LES (ours)",
+}
 
 
 @dataclass(frozen=True)
@@ -133,22 +139,18 @@ def _table2(experiment: Experiment) -> Shown:
 def _table3(experiment: Experiment) -> Shown:
     content = tables.table3(experiment)
     paper = _paper(experiment, "table3_pes_softmax")
-    count = len(content["pes"]["gains"])
-    ours = ["softmax", _whose(count), _with_error(content["final"])]
-    spread, each = ["", "Δ [95 %]", ""], ["", "gain of each, %", ""]
-    for method in ("pes", "les"):
+    rows = [["softmax", "final", _with_error(content["final"]), "", "", "", "", ""]]
+    for method, name in _LEARNING.items():
         part = content[method]
-        ours += [_with_error(part), _percent(part["gain"])]
-        spread += [_interval(part["difference"]), ""]
-        each += [" ".join(_gain(gain) for gain in part["gains"]), ""]
-    rows = [ours, spread]
-    if count > 1:
-        rows.append(each)
+        each = " ".join(_gain(gain) for gain in part["gains"]) if len(part["gains"]) > 1 else ""
+        gain, change = _percent(part["gain"]), _interval(part["difference"])
+        rows.append(["", name, _with_error(part), gain, change, each, "", ""])
     if paper:
         (base, error), (pes, pes_error) = paper["sr"], paper["pes"]
-        cells = [f"{base:.2f} ± {error:.2f}", f"{pes:.2f} ± {pes_error:.2f}"]
-        rows.append(["", "paper", *cells, _percent(paper["improvement_percent"]), "", ""])
-    columns = ["κ", "", "final", "PES", "gain", "LES (ours)", "gain"]
+        at = [*_LEARNING].index("pes_paper") + 1
+        rows[0][-2] = f"{base:.2f} ± {error:.2f}"
+        rows[at][-2:] = [f"{pes:.2f} ± {pes_error:.2f}", _percent(paper["improvement_percent"])]
+    columns = ["κ", "", "E-AURC", "gain", "Δ [95 %]", "gain of each, %", "paper", "its gain"]
     title = (
         f"Table 3: E-AURC ×10³, {tables.SPLITS} splits 70/30, ± standard error over the splits "
         f"({_networks(experiment)})"
