@@ -28,6 +28,7 @@ TINY = recipes.Recipe(
     networks=2,
     neighbours=20,
     passes=3,
+    mc_statistics=("variance", "mean"),
 )
 
 
