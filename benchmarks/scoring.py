@@ -22,14 +22,16 @@ from snapsure.scores._reference import Reference
 BATCH = 256
 
 
-def convolutions(width: int = 32, dropout: float = 0.5) -> nn.Sequential:
-    """A VGG of seven layers for 32 × 32 images, with dropout before its last layer."""
+def convolutions(width: int = 32, dropout: float = 0.5, everywhere: float = 0.0) -> nn.Sequential:
+    """A VGG of seven layers for 32 × 32 images, with dropout before its last, or before all."""
     layers: list[nn.Module] = []
     before = 3
     for out in (width, width, 2 * width, 2 * width, 4 * width, 4 * width):
         layers += [nn.Conv2d(before, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
         if out != before and before != 3:
             layers.append(nn.MaxPool2d(2))
+        if everywhere:
+            layers.append(nn.Dropout(everywhere))
         before = out
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(before, 100)]
     return nn.Sequential(*layers, *head)
@@ -40,7 +42,8 @@ def cases() -> Iterator[Case]:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         yield _scoring(Path(folder) / "score")
-        yield _dropout()
+        yield _dropout("dropout in the head", "all")
+        yield _dropout("dropout everywhere, the last on", "last", everywhere=0.3)
         yield _neighbours()
         yield _recording(Path(folder))
 
@@ -85,15 +88,13 @@ def _scoring(folder: Path) -> Case:
     )
 
 
-def _dropout() -> Case:
-    model, images = convolutions(), torch.randn(BATCH, 3, 32, 32)
+def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:
+    model, images = convolutions(everywhere=everywhere), torch.randn(BATCH, 3, 32, 32)
     y_hat = np.zeros(BATCH, dtype=np.int64)
-    kappa = MCDropout(passes=100)
+    kappa = MCDropout(passes=100, layers=layers)
     network = Network(private_copy(model), [kappa], images[:2])
     loop = copy.deepcopy(model).eval()
-    for module in loop.modules():
-        if isinstance(module, nn.Dropout):
-            module.train()
+    list(loop)[-2].train()
 
     def ours() -> Any:
         with torch.inference_mode():
@@ -102,9 +103,9 @@ def _dropout() -> Case:
     def naive() -> Any:
         with torch.inference_mode():
             runs = [loop(images).double().softmax(dim=1)[:, 0] for _ in range(100)]
-            return 1 - 4 * torch.stack(runs).var(dim=0, correction=0)
+            return torch.stack(runs).mean(dim=0)
 
-    name = f"MCDropout, 100 passes, {BATCH} images, dropout in the head"
+    name = f"MCDropout, 100 passes, {BATCH} images, {where}"
     return Case(name, "100 full passes", ours, naive, at_least=60, rounds=3)
 
 

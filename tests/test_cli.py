@@ -183,8 +183,8 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
         "check the path, or let scoring finish"
     )
     assert refused(score(workplace, "--kappa", "luck")) == (
-        "--kappa must be of softmax, nn, mc, entropy, margin, energy, max_logit, doctor, knn, got "
-        "'luck': choose among these"
+        "--kappa must be of softmax, nn, mc, mc_variance, mc_entropy, mc_mutual_information, "
+        "entropy, margin, energy, max_logit, doctor, knn, got 'luck': choose among these"
     )
     assert refused(score(workplace, "--kappa", "nn")) == (
         "--reference must name the training data for nn, got none: add --reference SPEC"
@@ -311,7 +311,7 @@ def test_compare(workplace):
     assert refused(run("compare", *given, "--plot", "board.txt", cwd=workplace)) == (
         "--plot must end in .png, .svg or .pdf, got board.txt: name it so"
     )
-    assert score(workplace, "--kappa", "mc", out="dropped").returncode == 0
+    assert score(workplace, "--kappa", "mc,mc_entropy", out="dropped").returncode == 0
     result = run("compare", "dropped", "--json", cwd=workplace)
     rows = json.loads(result.stdout)["boards"][0]["rows"]
     assert {row["passes"] for row in rows if row["method"] == "mc_dropout"} == {100}

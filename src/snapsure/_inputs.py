@@ -12,16 +12,19 @@ import numpy as np
 from snapsure.errors import InvalidInput, SnapsureError
 from snapsure.table import ScoreTable
 
-KAPPAS = {  # by their names on the command line
-    "softmax": "SoftmaxResponse",
-    "nn": "NNDistance",
-    "mc": "MCDropout",
-    "entropy": "Entropy",
-    "margin": "Margin",
-    "energy": "Energy",
-    "max_logit": "MaxLogit",
-    "doctor": "Doctor",
-    "knn": "DeepKNN",
+KAPPAS: dict[str, tuple[str, dict[str, str]]] = {  # by their names on the command line
+    "softmax": ("SoftmaxResponse", {}),
+    "nn": ("NNDistance", {}),
+    "mc": ("MCDropout", {}),
+    "mc_variance": ("MCDropout", {"statistic": "variance"}),
+    "mc_entropy": ("MCDropout", {"statistic": "entropy"}),
+    "mc_mutual_information": ("MCDropout", {"statistic": "mutual_information"}),
+    "entropy": ("Entropy", {}),
+    "margin": ("Margin", {}),
+    "energy": ("Energy", {}),
+    "max_logit": ("MaxLogit", {}),
+    "doctor": ("Doctor", {}),
+    "knn": ("DeepKNN", {}),
 }
 _REFER = ("nn", "knn")  # to training data
 _EXECUTORS = ("local", "ray")
@@ -43,7 +46,11 @@ def kappas(names: list[str], reference: str | None) -> list[Any]:
             "--reference SPEC"
         )
     given = [data_of(reference, "--reference")] if asking and reference is not None else []
-    return [getattr(scores, KAPPAS[name])(*(given if name in _REFER else ())) for name in names]
+    made = []
+    for name in names:
+        kind, options = KAPPAS[name]
+        made.append(getattr(scores, kind)(*(given if name in _REFER else ()), **options))
+    return made
 
 
 def contest_runs(tables: list[Path], source: Path | None, *, apart: bool = False) -> Any:

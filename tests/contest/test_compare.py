@@ -192,9 +192,10 @@ def test_the_price(board):
 def test_dropout_costs_its_passes():
     logits, y = simulated()
     table = table_of(logits, y)
-    dropped = ScoreTable({"mc_dropout": table.kappa("softmax")}, table.labels, y)
+    kappas = {name: table.kappa("softmax") for name in ("mc_dropout", "mc_dropout_variance")}
+    dropped = ScoreTable(kappas, table.labels, y)
     board = compare(dropped).boards["data"]
-    assert board["mc_dropout"].passes == 100
+    assert board["mc_dropout"].passes == board["mc_dropout_variance"].passes == 100
     assert board["AES of mc_dropout"].passes == 600
     board = compare(Run(dropped, passes={"mc_dropout": 5})).boards["data"]
     assert board["mc_dropout"].passes == 5

@@ -162,7 +162,7 @@ def test_the_whole_way_to_a_report(trained, tmp_path):
         task.model(),
         run.args.output_dir,
         run.get_eval_dataloader(),
-        [SoftmaxResponse(), NNDistance(reference, k=20), MCDropout(passes=5, p=0.1)],
+        [SoftmaxResponse(), NNDistance(reference, k=20), MCDropout(passes=5)],
         progress=False,
     )
     said = run.predict(task.test)

@@ -77,6 +77,16 @@ def test_experiment_there_and_back(tmp_path):
     assert Experiment.open(tmp_path).ensemble is not None
 
 
+def test_scores_are_called_as_the_archive_says(tmp_path):
+    table = simulated()
+    about = {"networks": [[]], "renamed": {"mc_dropout": "mc_dropout_variance", "other": "none"}}
+    Experiment(about, [table], None).save(tmp_path)
+    (read,) = Experiment.open(tmp_path).tables
+    assert table.names == ["softmax", "mc_dropout"]
+    assert read.names == ["softmax", "mc_dropout_variance"]
+    assert np.allclose(read.kappa(read.names[1]), table.kappa("mc_dropout"), rtol=1e-2)
+
+
 def test_refusals(tmp_path):
     with pytest.raises(InvalidInput) as refusal:
         Experiment.open(tmp_path)

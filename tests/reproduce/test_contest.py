@@ -69,7 +69,8 @@ def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
     run = make_run(training, every=2, points=60)
     assert run.table.epochs.tolist() == [2, 4]
     assert run.table.labels.shape == (2, 60)
-    assert list(run.others) == ["deep_knn", "nn_distance", "mc_dropout", MEAN, WEIGHTS]
+    dropped = ["mc_dropout", "mc_dropout_variance"]
+    assert list(run.others) == ["deep_knn", "nn_distance", *dropped, MEAN, WEIGHTS]
     assert run.passes[MEAN] == run.kept[MEAN] == 2
     final = torch.from_numpy(run.logits).softmax(dim=1).amax(dim=1).numpy()
     assert np.allclose(run.table.kappa("softmax")[-1], final, rtol=0, atol=1e-6)
@@ -89,6 +90,16 @@ def test_an_archive_gives_the_same_boards(tmp_path):
             row.snapshots,
             row.bytes,
         )
+
+
+def test_scores_are_called_as_the_archive_says(tmp_path):
+    run = run_of(0)
+    save({"a": [run]}, {"renamed": {"mean": "mixture", "softmax": "response"}}, tmp_path)
+    (again,) = open_contest(tmp_path)["a"]
+    assert again.table.names == ["response", *run.table.names[1:]]
+    assert list(again.others) == ["mixture", "coin"]
+    assert (again.passes["mixture"], again.kept["mixture"]) == (8, 8)
+    assert np.allclose(again.others["mixture"][0], run.others["mean"][0], rtol=1e-2)
 
 
 def test_what_is_no_archive_is_told(tmp_path):

@@ -95,7 +95,7 @@ def test_tables_figures_and_scores_are_there(done):
         assert (results / f"figure{i}.png").stat().st_size > 10_000
     experiment = Experiment.open(results)
     assert [table.names for table in experiment.tables] == [
-        ["softmax", "nn_distance", "mc_dropout"]
+        ["softmax", "nn_distance", "mc_dropout_variance", "mc_dropout"]
     ] * 2
     assert experiment.ensemble.names == ["ensemble"]
     assert experiment.ensemble.kappa("ensemble").shape == (TINY.epochs, TEST)

@@ -87,6 +87,12 @@ def test_the_papers_recipes():
     assert (resnet.network, resnet.epochs, resnet.batch) == ("resnet18", 90, 256)
     assert (resnet.learning_rate, resnet.drop_every, resnet.drop) == (0.1, 30, 0.1)
     assert recipes.recipe("svhn", "paper").augmentation.flip is False
+    for name in ("cifar10", "cifar100", "svhn"):
+        paper = recipes.recipe(name, "paper")
+        assert (paper.mc_rate, paper.mc_layers) == (paper.dropout[-1], "last")  # as it was trained
+        assert paper.mc_statistics == ("variance", "mean")
+    small = recipes.recipe("cifar100", "cpu")
+    assert (small.mc_rate, small.mc_layers, small.mc_statistics) == (None, "all", ("mean",))
     with pytest.raises(InvalidInput) as refusal:
         recipes.recipe("cifar10", "huge")
     assert str(refusal.value) == (

@@ -18,4 +18,5 @@ TINY = recipes.Recipe(
     networks=2,
     neighbours=20,
     passes=3,
+    mc_statistics=("variance", "mean"),
 )

@@ -1,144 +1,34 @@
-"""MC-dropout against the plain loop, and how it finds what to sample."""
+"""MC-dropout's statistics against the plain loop."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
-from snapsure import MCDropout
+from snapsure import MCDropout, SoftmaxResponse
 from snapsure.errors import InvalidInput
 from snapsure.scores._network import Network, private_copy
 from tests.scores.contract import KappaContract, evaluate, small_network
+from tests.scores.dropout import MODELS, PASSES, STATISTICS, by_definition, drops, naive
 
-PASSES = 25
+# Each statistic, and each way to choose layers.
+CHOICES = [
+    *({"statistic": statistic} for statistic in STATISTICS),
+    {"layers": "last"},
+    {"layers": ["2"]},
+]
 
 
 class TestMCDropout(KappaContract):
+    @pytest.fixture(autouse=True, params=CHOICES, ids=str)
+    def _choice(self, request):
+        self.choice = request.param
+
     def make(self, inputs, labels):
-        return MCDropout(passes=20)
+        return MCDropout(passes=20, **self.choice)
 
 
-def naive(model, inputs, y_hat, p=0.5, seed=0):
-    """Row by row, pass by pass, the whole network each time."""
-    model = model.eval()
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.train()
-            module.p = module.p if p is None else p
-    values = []
-    for row, answer in zip(inputs, y_hat, strict=True):
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            runs = [model(row[None]).double().softmax(dim=1)[0, answer] for _ in range(PASSES)]
-        values.append(1 - 4 * float(torch.stack(runs).var(correction=0)))
-    return np.array(values)
-
-
-class Residual(nn.Module):
-    """Branches, a module used twice, functions between modules, changes in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(5, 12)
-        self.again = nn.Linear(12, 12)
-        self.relu = nn.ReLU(inplace=True)
-        self.drop = nn.Dropout(0.2)
-        self.head = nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Dropout(0.3), nn.Linear(12, 4))
-
-    def forward(self, x):
-        x = self.first(x)
-        x += 1.0  # in place, on the output of a module
-        y = self.relu(self.again(self.again(x)))
-        x = self.drop(x + y)
-        return self.head(x + self.again(torch.tanh(x)))
-
-
-class Images(nn.Module):
-    """Channels dropped as a whole, then units."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
-        self.drop = nn.Dropout2d(0.4)
-        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(6 * 9, 4))
-
-    def forward(self, x):
-        return self.head(self.drop(self.body(x.view(-1, 1, 5, 5))))
-
-
-class ZeroBranch(nn.Module):
-    """A branch that is zero until it is trained, added in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.trunk, self.branch = nn.Linear(5, 8), nn.Linear(8, 8)
-        self.drop, self.head = nn.Dropout(0.5), nn.Linear(8, 4)
-
-    def forward(self, x):
-        y = self.trunk(x)
-        y += self.drop(self.branch(y))
-        return self.head(y)
-
-
-class SometimesLate(nn.Module):
-    """Uses a layer again after the dropout, but not for a batch of zeros."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.drop, self.head = nn.Linear(5, 5), nn.Dropout(0.5), nn.Linear(5, 4)
-
-    def forward(self, x):
-        z = self.drop(self.layer(x))
-        if (x != 0).any():
-            z = self.layer(z)
-        return self.head(z)
-
-
-class InPlace(nn.Module):
-    """Drops in place and does not look at the result."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.head = nn.Linear(5, 9), nn.Linear(9, 4)
-        self.drop = OwnDropout(0.5, inplace=True)
-
-    def forward(self, x):
-        z = self.layer(x)
-        self.drop(z)
-        return self.head(z)
-
-
-class OwnDropout(nn.Dropout):
-    """A subclass is a dropout too."""
-
-
-class Attention(nn.Module):
-    """A transformer layer, rows first."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.TransformerEncoderLayer(4, 2, 16, dropout=0.0, batch_first=True)
-        self.drop, self.head = nn.Dropout(0.5), nn.Linear(20, 4)
-
-    def forward(self, x):
-        return self.head(self.drop(self.encoder(x.view(-1, 5, 4)).flatten(1)))
-
-
-MODELS = {
-    "a branch that is zero at first": (ZeroBranch, 5),
-    "in place": (InPlace, 5),
-    "attention": (Attention, 20),
-    "dropout in the head": (lambda: small_network(), 5),
-    "dropout before everything": (
-        lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 9), nn.ReLU(), nn.Linear(9, 4)),
-        5,
-    ),
-    "branches and changes in place": (Residual, 5),
-    "channels": (Images, 25),
-}
-
-
+@pytest.mark.filterwarnings("ignore:`p` should be the rate")
 @pytest.mark.parametrize("p", [0.5, 0.1, None])
 @pytest.mark.parametrize("name", MODELS)
 def test_equals_the_plain_loop_under_the_same_seed(name, p):
@@ -147,49 +37,74 @@ def test_equals_the_plain_loop_under_the_same_seed(name, p):
     model = make()
     inputs = torch.randn(12, width)
     y_hat = np.arange(12) % 4
-    ours = evaluate(MCDropout(PASSES, p=p, seed=7), model, inputs, y_hat)
-    np.testing.assert_allclose(ours, naive(model, inputs, y_hat, p, seed=7), atol=1e-6)
-    assert ours.std() > 1e-4
+    ours = {
+        statistic: evaluate(MCDropout(PASSES, p, "all", statistic, seed=7), model, inputs, y_hat)
+        for statistic in STATISTICS
+    }
+    runs = naive(model, inputs, p, seed=7)
+    for statistic, values in ours.items():
+        np.testing.assert_allclose(values, by_definition(statistic, runs, y_hat), atol=1e-6)
+        assert values.std() > 1e-5
 
 
-def test_a_layer_that_only_some_batches_use_late_is_not_replayed():
+def test_names_stand_side_by_side_in_a_table():
+    assert [MCDropout(statistic=statistic).name for statistic in STATISTICS] == [
+        "mc_dropout",
+        "mc_dropout_variance",
+        "mc_dropout_entropy",
+        "mc_dropout_mutual_information",
+    ]
+
+
+def test_settings_are_all_that_values_depend_on():
+    assert MCDropout().settings == {
+        "passes": 100,
+        "p": None,
+        "layers": "all",
+        "statistic": "mean",
+        "seed": 0,
+    }
+    one, other = MCDropout(layers=["b", "a"]), MCDropout(layers=("a", "b", "b"))
+    assert one.settings == other.settings
+    assert one.settings["layers"] == ["a", "b"]
+
+
+def test_at_a_rate_of_nearly_0_the_mean_is_the_softmax_response():
     torch.manual_seed(3)
-    model, inputs, y_hat = SometimesLate(), torch.randn(12, 5), np.arange(12) % 4
-    network = Network(private_copy(model), [MCDropout(PASSES)], torch.zeros(2, 5))
+    model, inputs = small_network(), torch.randn(300, 5)
+    drops(model)["2"].p = 1e-12  # so that no unit is ever dropped, and none is scaled in float32
+    y_hat = np.arange(300) % 4
+    softmax = evaluate(SoftmaxResponse(), model, inputs, y_hat)
+    ours = evaluate(MCDropout(10), model, inputs, y_hat)
+    np.testing.assert_allclose(ours, softmax, rtol=1e-12)
+
+
+def test_at_a_small_rate_the_mean_ranks_like_the_softmax_response():
+    torch.manual_seed(3)
+    model, inputs, y_hat = small_network(), torch.randn(300, 5), np.zeros(300, int)
+    drops(model)["2"].p = 1e-3
+    softmax = evaluate(SoftmaxResponse(), model, inputs, y_hat)
+    ours = evaluate(MCDropout(50), model, inputs, y_hat)
+    assert np.corrcoef(softmax.argsort().argsort(), ours.argsort().argsort())[0, 1] > 0.99
+
+
+def test_confident_points_stay_apart():
+    """Logits a and 0 in each pass: κ is 1 − mean of e^−a / (1 + e^−a), a about 20."""
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([[1.0], [0.0]]).expand(2, 64))
+    inputs = torch.linspace(0.3, 0.35, 40)[:, None].expand(40, 64)
+    kappa = MCDropout(PASSES)
+    network = Network(private_copy(model), [kappa], inputs[:2])
     with torch.inference_mode():
-        ours = MCDropout(PASSES, seed=7).score(network.run(inputs), y_hat, None)
-    np.testing.assert_allclose(ours, naive(model, inputs, y_hat, seed=7), atol=1e-6)
-
-
-def test_a_forward_of_the_users_own_is_left_in_place():
-    model = small_network()
-    model[0].forward = lambda x: nn.Linear.forward(model[0], x) * 2
-    network = Network(model.eval(), [MCDropout(3)], torch.zeros(2, 5))
-    own = model[0].forward
-    with torch.inference_mode():
-        MCDropout(3).score(network.run(torch.randn(6, 5)), np.zeros(6, int), None)
-    assert model[0].forward is own
-
-
-def test_the_deterministic_part_runs_once_per_batch():
-    model = nn.Sequential(
-        nn.Sequential(nn.Linear(5, 8), nn.ReLU()), nn.Dropout(0.5), nn.Linear(8, 4)
-    )
-    network = Network(private_copy(model), [MCDropout(10)], torch.zeros(2, 5))
-    calls = {"trunk": 0, "head": 0}
-
-    def count(name):
-        def hook(*_):
-            calls[name] += 1
-
-        return hook
-
-    network.module[0][0].register_forward_hook(count("trunk"))
-    network.module[2].register_forward_hook(count("head"))
-    with torch.inference_mode():
-        forward = network.run(torch.randn(6, 5))
-        MCDropout(10).score(forward, np.zeros(6, int), None)
-    assert calls == {"trunk": 1, "head": 11}
+        forward = network.run(inputs)
+        logits = torch.stack([*forward.samples(kappa.sampling)]).double()
+        ours = kappa.score(forward, np.zeros(40, int), None)
+    gap = logits[:, :, 0] - logits[:, :, 1]
+    rest = (torch.exp(-gap) / (1 + torch.exp(-gap))).mean(dim=0).numpy()
+    assert rest.max() < 1e-3
+    assert len(np.unique(ours)) == 40
+    np.testing.assert_allclose(1 - ours, rest, rtol=0, atol=2e-16)
 
 
 def test_the_seed_matters_and_the_callers_generator_does_not():
@@ -206,60 +121,31 @@ def test_the_seed_matters_and_the_callers_generator_does_not():
     assert (torch.get_rng_state() == state).all()
 
 
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(5, 4)
-
-    def forward(self, x):
-        return self.linear(functional.dropout(x, 0.5, self.training))
-
-
-def refusal(model, kappa=None):
-    with pytest.raises(InvalidInput) as caught:
-        evaluate(kappa or MCDropout(), model, torch.zeros(3, 5), np.zeros(3, int))
-    return str(caught.value)
-
-
-def test_dropout_as_a_function_is_refused():
-    assert refusal(Functional()) == (
-        "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
-        "Functional: make it a module, which can be found and switched on"
-    )
-
-
-def test_dropout_that_does_more_is_refused():
-    assert refusal(nn.Sequential(nn.Linear(5, 8), nn.AlphaDropout(0.3), nn.Linear(8, 4))) == (
-        "`model` must use nn.Dropout for MC-dropout, got AlphaDropout, which does more than drop: "
-        "use another κ"
-    )
-
-
-def test_rows_that_are_not_on_the_first_axis_are_refused():
-    class SequenceFirst(Attention):
-        def forward(self, x):
-            z = self.drop(x.view(-1, 5, 1).transpose(0, 1))
-            return z.transpose(0, 1).flatten(1)[:, :4]
-
-    assert refusal(SequenceFirst()) == (
-        "dropout must see the rows on its first axis, got shape (5, 3, 1) for 3 rows: "
-        "use batch_first=True"
-    )
-
-
-@pytest.mark.parametrize("layer", [nn.Identity(), nn.Dropout(0.0)])
-def test_a_model_without_dropout_is_refused(layer):
-    assert refusal(nn.Sequential(nn.Linear(5, 8), layer, nn.Linear(8, 4))) == (
-        "`model` must have dropout for MC-dropout, got no nn.Dropout with p > 0 that ran: its κ "
-        "would be constant; use another κ, or a network trained with dropout"
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ({"passes": 1}, "`passes` must be a whole number ≥ 2, got 1: raise it"),
         ({"p": 1.0}, "`p` must lie in (0, 1), got 1.0: write 95 % as 0.95"),
+        (
+            {"statistic": "median"},
+            "`statistic` must be one of mean, variance, entropy, mutual_information, got 'median': "
+            "choose among these",
+        ),
+        (
+            {"layers": "head.2"},
+            '`layers` must be "all", "last" or a sequence of module names, got \'head.2\': write '
+            "['head.2'] for one name",
+        ),
+        (
+            {"layers": []},
+            '`layers` must be "all", "last" or a sequence of module names, got []: name at least '
+            "one dropout",
+        ),
+        (
+            {"layers": [3]},
+            '`layers` must be "all", "last" or a sequence of module names, got [3]: name at least '
+            "one dropout",
+        ),
     ],
 )
 def test_refusals(arguments, sentence):

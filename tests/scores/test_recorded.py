@@ -158,7 +158,7 @@ def test_what_a_pass_of_logits_alone_does_not_have():
         "κ must need logits alone, got one that reads embeddings: score with the network"
     )
     with pytest.raises(InvalidInput) as caught:
-        known.samples(2, None, 0)
+        known.samples(MCDropout().sampling)
     assert str(caught.value) == (
         "κ must need logits alone, got one that samples dropout: score with the network"
     )

@@ -13,7 +13,7 @@ from snapsure.table import ScoreTable
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_PASSES = {"mc_dropout": 100}  # as `MCDropout` makes them
+_DROPOUT, _PASSES = "mc_dropout", 100  # as `MCDropout` is named, and makes them
 
 
 class Run:
@@ -30,7 +30,7 @@ class Run:
         averaged weights.
     passes : mapping of name to int, optional
         Forward passes that a κ or one of the `others` takes for an answer of one snapshot: 1 if not
-        given, and 100 for `mc_dropout`.
+        given, and 100 for `mc_dropout` and its other statistics.
     kept : mapping of name to int, optional
         Snapshots that must be kept for one of the `others`; 1 if not given.
     snapshot_bytes : int, optional
@@ -76,7 +76,8 @@ class Run:
         known = [*table.names, *self.others]
         _refuse_unknown(passes, known, "passes")
         _refuse_unknown(kept, list(self.others), "kept")
-        self.passes = {name: _PASSES.get(name, 1) for name in known} | dict(passes or {})
+        usual = {name: _PASSES if name.startswith(_DROPOUT) else 1 for name in known}
+        self.passes = usual | dict(passes or {})
         self.kept = dict.fromkeys(self.others, 1) | dict(kept or {})
         self.snapshot_bytes = snapshot_bytes
 

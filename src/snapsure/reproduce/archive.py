@@ -1,7 +1,8 @@
 """The outcome of an experiment in a few megabytes: what tables and figures are computed from.
 
 A folder with `experiment.json` (recipe, and what became of each training) and score tables packed
-as `seed-0.npz` … and `ensemble.npz`. Reading it takes NumPy alone.
+as `seed-0.npz` … and `ensemble.npz`. Reading it takes NumPy alone. Where a κ is called otherwise
+since it was packed, `renamed` in `experiment.json` has its old name and its new one.
 
 κ is packed as log κ/(1 − κ) in steps of 1/512, so that odds keep 0.2 % of their size near both ends
 (float32 would collapse confident points onto 1.0), each snapshot as its difference from the one
@@ -35,7 +36,7 @@ _ZERO, _ONE = -(2**15), 2**15 - 1  # κ = 0 and κ = 1, whose logit has no numbe
 class Experiment:
     """Networks of one recipe on one data set, and the ensemble of them if there are several."""
 
-    about: Mapping[str, Any]  # "dataset", "scale", "recipe", "networks"
+    about: Mapping[str, Any]  # "dataset", "scale", "recipe", "networks"; perhaps "renamed"
     tables: Sequence[ScoreTable]
     ensemble: ScoreTable | None
 
@@ -50,13 +51,13 @@ class Experiment:
             )
         try:
             about = json.loads(path.read_text())
-            count = len(about["networks"])
+            count, renamed = len(about["networks"]), dict(about.get("renamed", {}))
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptFile(
                 f"{path} must tell of an experiment, got something else ({error}): take it from "
                 "the archive again"
             ) from None
-        tables = [unpack(folder / _seed(i)) for i in range(count)]
+        tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
         several = (folder / _ENSEMBLE).exists()
         return Experiment(about, tables, unpack(folder / _ENSEMBLE) if several else None)
 
@@ -83,16 +84,16 @@ def pack(table: ScoreTable, path: Path) -> None:
         np.savez_compressed(file, **arrays)
 
 
-def unpack(path: Path) -> ScoreTable:
-    """Read what `pack` wrote; each snapshot's labels are the final ones."""
+def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
+    """Read what `pack` wrote, with new names for some κ; each snapshot's labels are the final."""
+    names = renamed or {}
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             epochs, y_hat = file["epochs"], file["y_hat"]
             shape = (epochs.size, y_hat.size)
             kappas = {
-                name.removeprefix("kappa."): unpacked(file[name], shape)
-                for name in file
-                if name.startswith("kappa.")
+                names.get(name, name): unpacked(file[f"kappa.{name}"], shape)
+                for name in (key.removeprefix("kappa.") for key in file if key.startswith("kappa."))
             }
             y = file["y"] if "y" in file.files else None
     except Exception as error:  # damaged bytes make NumPy, zipfile and zlib say many things

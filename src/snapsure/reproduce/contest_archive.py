@@ -2,7 +2,8 @@
 
 A folder with `contest.json` and, for each data set and recipe, `seed-0.npz` …: κ of the rivals for
 some of the snapshots and of the test points, each snapshot's labels, the final logits, and what is
-known of the final snapshot alone. κ is packed as in `archive`, logits in steps of 1/256.
+known of the final snapshot alone. κ is packed as in `archive`, logits in steps of 1/256. `renamed`
+in `contest.json`, if there, has names of κ that have changed since, old to new.
 """
 
 import json
@@ -57,9 +58,10 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
             f"--from must be a folder with {_ABOUT}, got none in {folder}: check the path"
         )
     try:
-        counts = json.loads(path.read_text())["runs"]
+        about = json.loads(path.read_text())
+        counts, renamed = about["runs"], dict(about.get("renamed", {}))
         return {
-            name: [_read(place(folder, name, i)) for i in range(count)]
+            name: [_read(place(folder, name, i), renamed) for i in range(count)]
             for name, count in counts.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
@@ -91,17 +93,18 @@ def _small(labels: NDArray[np.int64]) -> NDArray[Any]:
     return labels.astype(np.min_scalar_type(int(labels.max())))
 
 
-def _read(path: Path) -> Run:
+def _read(path: Path, renamed: Mapping[str, str]) -> Run:
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         arrays = dict(file)
     shape = arrays["labels"].shape
     kappas, others = {}, {}
     for name, values in arrays.items():
         kind, _, rest = name.partition(".")
+        called = renamed.get(rest, rest)
         if kind == "kappa":
-            kappas[rest] = unpacked(values, shape)
+            kappas[called] = unpacked(values, shape)
         elif kind == "other":
-            others[rest] = (unpacked(values, (1, shape[1]))[0], arrays[f"answer.{rest}"])
+            others[called] = (unpacked(values, (1, shape[1]))[0], arrays[f"answer.{rest}"])
     passes, kept, size = json.loads(str(arrays["price"]))
     table = ScoreTable(
         kappas,
@@ -114,7 +117,7 @@ def _read(path: Path) -> Run:
         table,
         logits=arrays["logits"] / _STEPS,
         others=others,
-        passes=passes,
-        kept=kept,
+        passes={renamed.get(name, name): price for name, price in passes.items()},
+        kept={renamed.get(name, name): price for name, price in kept.items()},
         snapshot_bytes=size,
     )

@@ -83,7 +83,8 @@ def _final_scores(training: Training, store: SnapshotStore) -> dict[str, NDArray
     with tempfile.TemporaryDirectory() as folder:
         alone = SnapshotStore(folder)
         alone.save(store.load(last), last)
-        kappas = [DeepKNN(training.train), NNDistance(training.train), MCDropout(p=None)]
+        near = [DeepKNN(training.train), NNDistance(training.train)]
+        kappas = [*near, MCDropout(), MCDropout(statistic="variance")]
         table = score(training.network, alone, training.test, kappas, progress=False)
     return {name: table.kappa(name)[-1] for name in table.names}
 

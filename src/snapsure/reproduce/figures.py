@@ -11,7 +11,8 @@ from snapsure.reproduce.archive import Experiment
 from snapsure.table import ScoreTable
 
 _FEW, _HALF = 0.01, 0.5
-_ALONG = {"softmax": 2, "mc_dropout": 3, "nn_distance": 4}  # which figure shows which κ
+# Which figure shows which κ: the first that there is.
+_ALONG = {2: ["softmax"], 3: ["mc_dropout_variance", "mc_dropout"], 4: ["nn_distance"]}
 
 
 def draw(experiment: Experiment, folder: Path) -> list[Path]:
@@ -19,8 +20,8 @@ def draw(experiment: Experiment, folder: Path) -> list[Path]:
     table = experiment.tables[0]
     where = f"{experiment.about['dataset']}, scale {experiment.about['scale']}, seed 0"
     paths = [_rc_curves(table, folder, where)]
-    for name, number in _ALONG.items():
-        if name in table.names:
+    for number, names in _ALONG.items():
+        for name in [name for name in names if name in table.names][:1]:
             paths.append(_along(table, name, folder / f"figure{number}.png", where))
     return paths
 

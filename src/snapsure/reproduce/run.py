@@ -92,7 +92,8 @@ def score_one(plan: Plan, seed: int, parts: Parts, tell: Tell) -> ScoreTable:
         reference = parts.train.first(how.images)
         kappas.append(NNDistance((reference.pixels, reference.labels), k=how.neighbours))
     if how.passes is not None:
-        kappas.append(MCDropout(passes=how.passes))
+        for statistic in how.mc_statistics:
+            kappas.append(MCDropout(how.passes, how.mc_rate, how.mc_layers, statistic))
     if not kappas:
         return recorded(validation(folder))
     tell(f"seed {seed}: scoring {how.epochs} snapshots")

@@ -7,9 +7,10 @@ never matter. To add one: a file with a subclass, and a test that inherits `Kapp
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,20 +18,44 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Values = NDArray[np.float64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Passes with dropout: how many, at which rate, where, and what fixes the masks."""
+
+    passes: int
+    p: float | None  # None: each dropout's own
+    layers: str | tuple[str, ...]  # "all", "last", or names of modules
+    seed: int
 
 
 class Forward(ABC):
     """What one pass over a batch gives; everything beyond the logits only if it was needed."""
 
-    logits: Tensor  # (rows, classes)
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits  # (rows, classes)
+        self._shared: dict[Hashable, Any] = {}
 
     @abstractmethod
     def embedding(self, layer: str | None) -> Tensor:
         """Input of the last linear layer that ran, or of the one named, (rows, features)."""
 
     @abstractmethod
-    def samples(self, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
+    def samples(self, sampling: Sampling) -> Iterator[Tensor]:
         """Logits of passes with dropout, the deterministic part of the network run only once."""
+
+    @abstractmethod
+    def rates(self, sampling: Sampling) -> Mapping[str, float]:
+        """Names and own rates of the dropouts that a sampling switches on."""
+
+    def shared(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returns, made once per pass for all κ functions that ask with this key."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        value: T = self._shared[key]
+        return value
 
 
 class Snapshot(ABC):
@@ -59,9 +84,9 @@ class Kappa(ABC):
         return []
 
     @property
-    def stochastic(self) -> bool:
-        """Whether it samples dropout."""
-        return False
+    def sampling(self) -> Sampling | None:
+        """The passes with dropout that it needs."""
+        return None
 
     @property
     @abstractmethod

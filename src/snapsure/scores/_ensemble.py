@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Forward, Kappa, Snapshot, Values
+from snapsure.scores._base import Forward, Kappa, Sampling, Snapshot, Values
 from snapsure.scores._softmax import SoftmaxResponse
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
@@ -53,9 +53,9 @@ class Ensemble(Kappa):
         return self.base.layers
 
     @property
-    def stochastic(self) -> bool:
-        """As the base."""
-        return self.base.stochastic
+    def sampling(self) -> Sampling | None:
+        """The base's."""
+        return self.base.sampling
 
     @property
     def settings(self) -> dict[str, Any]:

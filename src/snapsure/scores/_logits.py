@@ -4,19 +4,16 @@ With the largest logit of a row subtracted, its own weight is exactly 1 and the 
 missing to certainty. Sums over the others alone lose nothing, however small they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Forward
+from snapsure.scores._base import Forward, Sampling
 
 
 class Logits(Forward):
     """A pass of which nothing but the logits is known."""
-
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits
 
     def embedding(self, layer: str | None) -> Tensor:
         """There is none."""
@@ -24,11 +21,15 @@ class Logits(Forward):
             "κ must need logits alone, got one that reads embeddings: score with the network"
         )
 
-    def samples(self, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
+    def samples(self, sampling: Sampling) -> Iterator[Tensor]:
         """There are none."""
         raise InvalidInput(
             "κ must need logits alone, got one that samples dropout: score with the network"
         )
+
+    def rates(self, sampling: Sampling) -> Mapping[str, float]:
+        """There are none."""
+        return {}
 
 
 def gaps(logits: Tensor) -> Tensor:

@@ -8,20 +8,19 @@ own, and stays off.
 """
 
 import copy
-import itertools
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Forward, Kappa, Snapshot
+from snapsure.scores._base import Forward, Kappa, Sampling, Snapshot
 from snapsure.scores._data import row_count, to_device
-from snapsure.scores._probe import DROPOUTS, Order, probe
+from snapsure.scores._probe import Order, probe
+from snapsure.scores._replay import Replay, cloned
 from snapsure.snapshots._weights import unwrapped
 
 
@@ -45,35 +44,53 @@ class Network(Snapshot):
         self.device = _device(module)
         self._layers = {layer for kappa in kappas for layer in kappa.layers}
         self._inputs: dict[str | None, Tensor] = {}
-        self._replay = _Replay()
+        self._plain = False  # whether the pass that runs is the plain one
         sample = cloned(to_device(sample, self.device))
         untouched = _versions(sample)
         with torch.inference_mode():
             order = probe(module, lambda: refuse_probabilities(self._call(sample)))
         self._spoils = _versions(sample) != untouched
         self._watch_layers(order)
-        if any(kappa.stochastic for kappa in kappas):
-            self._replay.watch(module, order)
+        samplings = [kappa.sampling for kappa in kappas if kappa.sampling]
+        chosen = {sampling.layers: order.dropouts(module, sampling) for sampling in samplings}
+        self._replays = {layers: Replay(module, order, those) for layers, those in chosen.items()}
 
     def run(self, inputs: Any) -> "Pass":
         """One pass over a batch."""
         self._inputs = {}
-        self._replay.begin()
         inputs = to_device(inputs, self.device)
-        logits = self._call(self._own(inputs))
+        with ExitStack() as stack:
+            for replay in self._replays.values():
+                stack.enter_context(replay.listening())
+            stack.enter_context(self._keeping())
+            logits = self._call(self._own(inputs))
         return Pass(self, inputs, logits, self._inputs)
 
     def forget(self) -> None:
         """Let go of what the last pass left."""
         self._inputs = {}
-        self._replay.begin()
+        for replay in self._replays.values():
+            replay.forget()
 
-    def sample(self, inputs: Any, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
+    def sample(self, inputs: Any, sampling: Sampling) -> Iterator[Tensor]:
         """Logits under dropout; what ran before the first dropout answers from memory."""
-        replay = self._replay
-        with replay.played(), replay.dropped(p, row_count(inputs)), _seeded(seed, self.device):
-            for _ in range(passes):
+        played = self._replays[sampling.layers].played(sampling.p, row_count(inputs))
+        with played, _seeded(sampling.seed, self.device):
+            for _ in range(sampling.passes):
                 yield self._call(self._own(inputs))
+
+    def rates(self, sampling: Sampling) -> Mapping[str, float]:
+        """Names and own rates of the dropouts that a sampling switches on."""
+        return self._replays[sampling.layers].rates
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Embeddings are those of the plain pass."""
+        self._plain = True
+        try:
+            yield
+        finally:
+            self._plain = False
 
     def _own(self, inputs: Any) -> Any:
         """Inputs that the module may change: other networks are given the same batch."""
@@ -126,7 +143,7 @@ class Network(Snapshot):
                     f"the embedding must be (rows, features), got shape {tuple(value.shape)} at "
                     f"{type(module).__name__}: name another layer, NNDistance(..., layer=...)"
                 )
-            if not self._replay.playing:  # the embedding is that of the plain pass
+            if self._plain:
                 self._inputs[layer] = value.clone()
 
         return hook
@@ -138,114 +155,20 @@ class Pass(Forward):
     def __init__(
         self, network: Network, inputs: Any, logits: Tensor, embeddings: dict[str | None, Tensor]
     ) -> None:
-        self._network, self._inputs, self.logits = network, inputs, logits
-        self._embeddings = embeddings
+        super().__init__(logits)
+        self._network, self._inputs, self._embeddings = network, inputs, embeddings
 
     def embedding(self, layer: str | None) -> Tensor:
         """What the layer was given."""
         return self._embeddings[layer]
 
-    def samples(self, passes: int, p: float | None, seed: int) -> Iterator[Tensor]:
+    def samples(self, sampling: Sampling) -> Iterator[Tensor]:
         """Logits under dropout."""
-        return self._network.sample(self._inputs, passes, p, seed)
+        return self._network.sample(self._inputs, sampling)
 
-
-class _Replay:
-    """Remembers what finished before the first dropout, and answers for it in the samples."""
-
-    def __init__(self) -> None:
-        self.playing = False
-        self._dropouts: list[nn.Module] = []
-        self._kept: dict[nn.Module, list[Any]] = {}
-        self._unseen: set[nn.Module] = set()
-        self._dropping = self._late = False
-
-    def watch(self, module: nn.Module, order: Order) -> None:
-        """Listen to the modules that matter."""
-        self._dropouts = order.dropouts()
-        finished = order.finished_before(self._dropouts)
-        self._unseen = _only_seen_by_the_next(module, finished)
-        self._kept = {m: [] for m in finished}
-        for m in finished:
-            m.register_forward_hook(self._keep)
-        for m in self._dropouts:
-            m.register_forward_pre_hook(self._note_dropout)
-
-    def begin(self) -> None:
-        """Forget the last pass."""
-        self._dropping = self._late = False
-        for outputs in self._kept.values():
-            outputs.clear()
-
-    def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._late |= self._dropping
-        # Copies, because a model may change a module's output in place.
-        self._kept[module].append(None if module in self._unseen else cloned(output))
-
-    def _note_dropout(self, module: nn.Module, args: Any) -> None:
-        self._dropping = True
-
-    @contextmanager
-    def played(self) -> Iterator[None]:
-        """Let modules answer with the outputs of their last pass, call by call, over and over."""
-        # A module that this batch also called after the dropout cannot answer from memory.
-        kept = {} if self._late else self._kept
-        own = {m: {k: v for k, v in vars(m).items() if k == "forward"} for m in kept}
-        heard = {m: (m._forward_hooks, m._forward_pre_hooks) for m in kept}
-        self.playing = True
-        try:
-            for m, outputs in kept.items():
-                m.forward = _player(tuple(outputs))
-                m._forward_hooks, m._forward_pre_hooks = OrderedDict(), OrderedDict()
-            yield
-        finally:
-            self.playing = False
-            for m in kept:
-                m._forward_hooks, m._forward_pre_hooks = heard[m]
-                del m.forward
-                vars(m).update(own[m])
-
-    @contextmanager
-    def dropped(self, p: float | None, rows: int) -> Iterator[None]:
-        """Switch dropouts on, each with one mask for all rows, drawn as for a batch of one."""
-
-        def drop(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            assert isinstance(module, nn.modules.dropout._DropoutNd)
-            if len(args[0]) != rows:
-                raise InvalidInput(
-                    f"dropout must see the rows on its first axis, got shape "
-                    f"{tuple(args[0].shape)} for {rows} rows: use batch_first=True"
-                )
-            function = next(f for kind, f in DROPOUTS.items() if isinstance(module, kind))
-            mask = function(torch.ones_like(args[0][:1]), module.p if p is None else p, True)
-            return output.mul_(mask) if module.inplace else output * mask
-
-        handles = [module.register_forward_hook(drop) for module in self._dropouts]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-def _player(outputs: tuple[Any, ...]) -> Callable[..., Any]:
-    turns = itertools.cycle(outputs)
-    return lambda *args, **kwargs: cloned(next(turns))
-
-
-def _only_seen_by_the_next(module: nn.Module, finished: list[nn.Module]) -> set[nn.Module]:
-    """Of the modules that will be replayed, those whose output only a replayed one would read.
-
-    In a plain `nn.Sequential` each child's output goes to the next child and nowhere else.
-    """
-    replayed, unseen = {*finished}, set()
-    parents = Counter(child for m in module.modules() for child in m.children())
-    for m in module.modules():
-        if isinstance(m, nn.Sequential) and type(m).forward is nn.Sequential.forward:
-            for child, follower in itertools.pairwise(m):
-                if child in replayed and follower in replayed and parents[child] == 1:
-                    unseen.add(child)
-    return unseen
+    def rates(self, sampling: Sampling) -> Mapping[str, float]:
+        """Names and own rates of dropouts."""
+        return self._network.rates(sampling)
 
 
 @contextmanager
@@ -260,11 +183,6 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 def _versions(inputs: Any) -> list[int]:
     """How often each tensor has been changed in place."""
     return [leaf._version for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-
-
-def cloned(value: Any) -> Any:
-    """A copy of every tensor."""
-    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, value)
 
 
 def refuse_probabilities(output: Tensor) -> None:

@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from snapsure.errors import InvalidInput
+from snapsure.scores._base import Sampling
 
 DROPOUTS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Dropout: nn.functional.dropout,
@@ -34,31 +35,41 @@ class Order:
             )
         return ran[-1]
 
-    def dropouts(self) -> list[nn.Module]:
-        """The dropout modules that ran and are not switched off."""
-        if self.functional:
-            raise InvalidInput(
-                "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
-                f"{self.functional[0]}: make it a module, which can be found and switched on"
-            )
-        drops = [
+    def dropouts(self, module: nn.Module, sampling: Sampling) -> dict[str, nn.Module]:
+        """The dropout modules that a sampling switches on, by name, in the order they run."""
+        names = {m: name for name, m in module.named_modules()}
+        ran = [
             m
             for m, started in self.events
-            if started and isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0
+            if started and isinstance(m, nn.modules.dropout._DropoutNd)
         ]
-        other = [m for m in drops if not isinstance(m, tuple(DROPOUTS))]
+        if isinstance(sampling.layers, str):
+            chosen = self._trained_with(ran)
+            chosen = chosen[-1:] if sampling.layers == "last" else chosen
+        else:
+            chosen = _named(module, {m: names[m] for m in ran}, sampling)
+        other = [m for m in chosen if not isinstance(m, tuple(DROPOUTS))]
         if other:
             raise InvalidInput(
                 f"`model` must use nn.Dropout for MC-dropout, got {type(other[0]).__name__}, which "
                 "does more than drop: use another κ"
             )
-        ran = drops
-        if not ran:
+        return {names[m]: m for m in chosen}
+
+    def _trained_with(self, ran: list[nn.modules.dropout._DropoutNd]) -> list[nn.Module]:
+        """Those that are not switched off, call by call; refuses if some cannot be found."""
+        if self.functional:
+            raise InvalidInput(
+                "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
+                f"{self.functional[0]}: make it a module, which can be found and switched on"
+            )
+        trained: list[nn.Module] = [m for m in ran if m.p > 0]
+        if not trained:
             raise InvalidInput(
                 "`model` must have dropout for MC-dropout, got no nn.Dropout with p > 0 that ran: "
                 "its κ would be constant; use another κ, or a network trained with dropout"
             )
-        return list(dict.fromkeys(ran))
+        return trained
 
     def finished_before(self, modules: list[nn.Module]) -> list[nn.Module]:
         """The outermost modules all of whose calls had ended when the first of `modules` began."""
@@ -75,6 +86,27 @@ class Order:
                 inner.add(module)
         # One that also runs inside another would be called less often than it was heard.
         return [module for module in dict.fromkeys(outer) if module not in inner]
+
+
+def _named(
+    module: nn.Module, ran: dict[nn.modules.dropout._DropoutNd, str], sampling: Sampling
+) -> list[nn.Module]:
+    """The dropouts that a sampling names, in the order they run."""
+    every = dict(module.named_modules(remove_duplicate=False))  # by each of its names
+    for name in sampling.layers:
+        if every.get(name) not in ran:
+            raise InvalidInput(
+                f"`layers` must name dropouts that the model runs, got {name!r}: it runs "
+                f"{', '.join(ran.values()) or 'none'}"
+            )
+    chosen = [m for m in ran if any(every[name] is m for name in sampling.layers)]
+    off = [m for m in chosen if m.p == 0 and sampling.p is None]
+    if off:
+        raise InvalidInput(
+            "`layers` must name dropouts with a rate above 0 where `p` is None, got "
+            f"{ran[off[0]]!r} with 0: leave it out, or give a p"
+        )
+    return [*chosen]
 
 
 class _SeesDropout(TorchFunctionMode):

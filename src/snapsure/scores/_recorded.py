@@ -156,7 +156,7 @@ def _of_logits(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
                 "`kappas` must be of one network each, got an Ensemble: pass its base, and one "
                 "folder of logits per member"
             )
-        if kappa.layers or kappa.stochastic or kappa.prepares:
+        if kappa.layers or kappa.sampling or kappa.prepares:
             raise InvalidInput(
                 f"`kappas` must need logits alone, got {kappa.name}: score it with the network, "
                 "snapsure.score"

@@ -10,7 +10,8 @@ from torch import nn
 
 from snapsure import _validate
 from snapsure.scores._data import first_rows, row_count, to_device
-from snapsure.scores._network import Network, Pass, cloned, private_copy
+from snapsure.scores._network import Network, Pass, private_copy
+from snapsure.scores._replay import cloned
 from snapsure.scoring._plan import Piece, Plan
 
 Advance = Callable[[int], None]
