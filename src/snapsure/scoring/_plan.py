@@ -8,6 +8,7 @@ never mixed in.
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ from snapsure.scores._data import Rows
 from snapsure.scores._ensemble import Ensemble
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
-from snapsure.table import TableWriter
+from snapsure.table import PLAN, TableWriter
 
-_PLAN = "plan.json"
+_OWN = re.compile(re.escape(PLAN))
 _PREPARED, _WHOLE = "prepared", "whole"
 _SHARD = 10_000
 # A group is so many snapshots, or fewer if their weights are large.
@@ -119,7 +120,7 @@ class Plan:
 
     def finish(self) -> None:
         """Make the folder a table, without what was prepared or left half-written."""
-        _files.remove_partial(self.table.folder)
+        self.table.remove_partial(self.names)
         shutil.rmtree(self.table.folder / _PREPARED, ignore_errors=True)
         self.table.finish(self.names, has_labels=self.has_labels)
 
@@ -226,10 +227,10 @@ def _identity(
 
 def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
     """Take a folder for these scores, or go on in it; refuse another's."""
-    path = folder / _PLAN
+    path = folder / PLAN
     folder.mkdir(parents=True, exist_ok=True)
-    _files.remove_partial(folder)
     if not path.exists():
+        _files.remove_partial(folder, _OWN)
         if any(folder.iterdir()):
             raise InvalidInput(
                 f"`out` must be a new folder or one of earlier scores, got {folder} with other "
