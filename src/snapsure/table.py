@@ -1,32 +1,29 @@
 """The numbers that scoring leaves and everything else works on: κ of every snapshot and point.
 
-On disk, one `.npy` per (κ, snapshot, shard of the points), and `table.json`, which names them.
+How it lies on disk: `_table_files.py`.
 """
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from snapsure import _files, _validate
+from snapsure import _validate
+from snapsure._table_files import (
+    RESERVED,
+    TABLE,
+    Layout,
+    described,
+    layout_in,
+    replacing,
+    writer_of,
+)
 from snapsure.errors import CorruptFile, InvalidInput
 
 __all__ = ["ScoreTable"]
 
-Layout = dict[str, Any]  # what `table.json` says
-
-_TABLE = "table.json"
-_FORMAT = "snapsure scores 1"
 _SUM_TOLERANCE = 1e-3
-_RESERVED = ("labels", "y", "y_hat")
-PLAN = "plan.json"  # what a folder of scores holds the scores of
-_BESIDE = "pieces-2"  # no κ has this name
-_WHOLE = re.compile(r"(?:table|plan)\.json")
-_PIECE = re.compile(r"(?:all|epoch-\d{6,})\.\d{5,}\.npy|\d{5,}\.digest")
 
 
 class ScoreTable:
@@ -80,10 +77,10 @@ class ScoreTable:
                     f"`kappas[{name!r}]` must lie in [0, 1], got {kappa.min():.6g} … "
                     f"{kappa.max():.6g}: map the score to [0, 1] first"
                 )
-            if name in _RESERVED or not name.replace("_", "").isalnum():
+            if name in RESERVED or not name.replace("_", "").isalnum():
                 raise InvalidInput(
                     f"`kappas` must have names of letters, digits and _, and none of "
-                    f"{', '.join(_RESERVED)}, got {name!r}: name it otherwise"
+                    f"{', '.join(RESERVED)}, got {name!r}: name it otherwise"
                 )
         self.labels = _validate.whole_numbers(labels, "labels")
         _same_shape("labels", self.labels.shape, shape)
@@ -207,56 +204,36 @@ class ScoreTable:
         InvalidInput
             If scores are there that are not finished: they would be mixed with these.
         """
-        folder = Path(path)
-        old = _layout_in(folder)
-        if old is None and (folder / PLAN).exists():
-            raise InvalidInput(
-                f"`path` must be a new folder or one of a finished table, got {folder}, where "
-                "scoring has not ended: choose another"
-            )
-        new = _layout(self)
-        if old is not None:  # what a save that was killed has left goes first
-            new["pieces"] = "" if old["pieces"] else _BESIDE
-            _files.remove_partial(folder, _WHOLE)
-            _remove_pieces(folder, old.pop("other", None))
-            _write_layout(folder, {**old, "other": new})
-        self._write_pieces(_writer(folder, new))
-        (folder / PLAN).unlink(missing_ok=True)  # the scores that it tells of are no more
-        if old is not None:
-            _write_layout(folder, {**new, "other": old})
-            _remove_pieces(folder, old)
-        _write_layout(folder, new)
-
-    def _write_pieces(self, writer: "TableWriter") -> None:
-        for i, epoch in enumerate(writer.epochs):
-            writer.write("labels", epoch, 0, self.labels[i])
-            for name, kappa in self._kappas.items():
-                writer.write(name, epoch, 0, kappa[i])
-        writer.write("y_hat", None, 0, self.y_hat)
-        if self.y is not None:
-            writer.write("y", None, 0, self.y)
-        writer.flush()
+        epochs, shards = self.epochs.tolist(), [self.y_hat.size]
+        with replacing(Path(path), described(self.names, epochs, shards, self.y is not None)) as to:
+            for i, epoch in enumerate(epochs):
+                to.write("labels", epoch, 0, self.labels[i])
+                for name, kappa in self._kappas.items():
+                    to.write(name, epoch, 0, kappa[i])
+            to.write("y_hat", None, 0, self.y_hat)
+            if self.y is not None:
+                to.write("y", None, 0, self.y)
 
     @classmethod
     def open(cls, path: str | Path) -> "ScoreTable":
         """Read a table from its folder; files are mapped, not copied, until they are stacked."""
         folder = Path(path)
         while True:
-            layout = _layout_in(folder)
+            layout = layout_in(folder)
             if layout is None:
                 raise InvalidInput(
-                    f"{folder} must hold a finished score table, got no {_TABLE}: "
+                    f"{folder} must hold a finished score table, got no {TABLE}: "
                     "check the path, or let scoring finish"
                 )
             try:
                 return cls._read(folder, layout)
             except CorruptFile:
-                if _layout_in(folder) == layout:
+                if layout_in(folder) == layout:
                     raise  # else it was replaced meanwhile
 
     @classmethod
     def _read(cls, folder: Path, layout: Layout) -> "ScoreTable":
-        reader = _writer(folder, layout)
+        reader = writer_of(folder, layout)
         return cls(
             {name: reader.read_all(name) for name in layout["names"]},
             reader.read_all("labels"),
@@ -264,137 +241,6 @@ class ScoreTable:
             y_hat=reader.read_row("y_hat", None),
             epochs=layout["epochs"],
         )
-
-
-class TableWriter:
-    """The files of a table: pieces in any order, and at the end the table's own file.
-
-    They lie in the folder itself, or in a `place` in it, beside those that they replace.
-    """
-
-    def __init__(
-        self, folder: Path, epochs: Sequence[int], shards: Sequence[int], place: str = ""
-    ) -> None:
-        self.folder, self.epochs, self.shards = folder, list(epochs), list(shards)
-        self._place = folder / place
-
-    def file(self, name: str, epoch: int | None, shard: int) -> Path:
-        """Where a piece lies."""
-        stem = "all" if epoch is None else f"epoch-{epoch:06d}"
-        return self._place / name / f"{stem}.{shard:05d}.npy"
-
-    def digest_file(self, shard: int) -> Path:
-        """Where it stands which inputs a shard was scored of."""
-        return self._place / "inputs" / f"{shard:05d}.digest"
-
-    def write(self, name: str, epoch: int | None, shard: int, values: NDArray[Any]) -> None:
-        """Write a piece, whole or not at all."""
-        path = self.file(name, epoch, shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _files.write_array(path, values)
-
-    def read(self, name: str, epoch: int | None, shard: int) -> NDArray[Any]:
-        """Map a piece into memory, after checking that it is whole."""
-        path = self.file(name, epoch, shard)
-        try:
-            values: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise CorruptFile(
-                f"{path} must be a whole piece of a score table, got one that cannot be read "
-                f"({error}): delete it and score again, the rest is kept"
-            ) from None
-        if values.shape != (self.shards[shard],):
-            raise CorruptFile(
-                f"{path} must hold {self.shards[shard]} values, got shape {values.shape}: "
-                "delete it and score again, the rest is kept"
-            )
-        return values
-
-    def read_row(self, name: str, epoch: int | None) -> NDArray[Any]:
-        """All shards of one snapshot."""
-        return np.concatenate([self.read(name, epoch, i) for i in range(len(self.shards))])
-
-    def read_all(self, name: str) -> NDArray[Any]:
-        """All shards of all snapshots, (T, n)."""
-        return np.stack([self.read_row(name, epoch) for epoch in self.epochs])
-
-    def flush(self) -> None:
-        """Make the folders of the pieces survive a power cut."""
-        _files.flush_folder(self._place)
-
-    def remove_partial(self, names: Sequence[str]) -> None:
-        """Remove what a crash left half-written, among the pieces of these names or beside them."""
-        _files.remove_partial(self.folder, _WHOLE)
-        for name in (*names, *_RESERVED, "inputs"):
-            _files.remove_partial(self._place / name, _PIECE)
-
-    def finish(self, names: Sequence[str], *, has_labels: bool) -> None:
-        """Write the file that makes the folder a table."""
-        _write_layout(self.folder, _described(names, self.epochs, self.shards, has_labels))
-
-
-def _writer(folder: Path, layout: Layout) -> TableWriter:
-    return TableWriter(folder, layout["epochs"], layout["shards"], layout["pieces"])
-
-
-def _layout(table: ScoreTable) -> Layout:
-    epochs, shards = table.epochs.tolist(), [table.y_hat.size]
-    return _described(table.names, epochs, shards, table.y is not None)
-
-
-def _described(
-    names: Sequence[str], epochs: list[int], shards: list[int], has_labels: bool
-) -> Layout:
-    return {
-        "format": _FORMAT,
-        "names": list(names),
-        "epochs": epochs,
-        "shards": shards,
-        "has_labels": has_labels,
-        "pieces": "",
-    }
-
-
-def _layout_in(folder: Path) -> Layout | None:
-    """What `table.json` says, if there is one."""
-    try:
-        content = json.loads((folder / _TABLE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise CorruptFile(f"{folder / _TABLE} must name a score table, got something else")
-    return {"pieces": "", **content}
-
-
-def _write_layout(folder: Path, layout: Layout) -> None:
-    """Replace `table.json`.
-
-    `pieces` is the place of its pieces; `other` describes a table of which pieces may lie in the
-    other place: the one that was replaced, or one that never came to be.
-    """
-    _files.write_bytes(folder / _TABLE, json.dumps(layout, indent=1).encode())
-
-
-def _remove_pieces(folder: Path, layout: Layout | None) -> None:
-    """Remove the pieces of a table that is no more, and folders that they leave empty."""
-    if layout is None:
-        return
-    writer = _writer(folder, layout)
-    writer.remove_partial(layout["names"])
-    left = {folder / layout["pieces"]} - {folder}
-    for shard in range(len(writer.shards)):
-        numbered = [(n, e) for n in (*layout["names"], "labels") for e in writer.epochs]
-        for name, epoch in (*numbered, ("y_hat", None), ("y", None)):
-            piece = writer.file(name, epoch, shard)
-            piece.unlink(missing_ok=True)
-            left.add(piece.parent)
-        writer.digest_file(shard).unlink(missing_ok=True)
-        left.add(writer.digest_file(shard).parent)
-    for place in sorted(left, reverse=True):  # those below come first
-        if place.is_dir() and not any(place.iterdir()):
-            place.rmdir()
 
 
 def _same_shape(name: str, got: tuple[int, ...], want: tuple[int, ...]) -> None:

@@ -22,6 +22,7 @@ from snapsure.snapshots._manifest import Entry
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
+
 class SnapshotStore(Snapshots):
     """Snapshots of one training, by epoch, in a folder.
 
