@@ -20,6 +20,7 @@ LAYERS = [
     "_logistic",
     "metrics",
     "snapshots",
+    "_table_files",
     "table",
     "scores",
     "scoring",

@@ -1,11 +1,15 @@
 """The score table: made, cut, saved, opened, refused."""
 
+import subprocess
+import sys
+import textwrap
+import threading
+
 import numpy as np
 import pytest
 
 from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.table import TableWriter
 
 RNG = np.random.default_rng(0)
 PROBS = RNG.dirichlet(np.ones(4), size=(5, 30))
@@ -172,17 +176,115 @@ def test_folders_that_are_no_table(tmp_path, table):
     )
 
 
-def test_a_table_that_was_replaced_half_way_does_not_open(tmp_path, table, monkeypatch):
+KILLED = """
+    import os, shutil, sys
+    import numpy as np
+    from pathlib import Path
+    from snapsure.table import ScoreTable
+
+    os.fsync = lambda _: None  # a kill loses nothing that was written
+
+    def table(value, epochs, name):
+        kappa = np.full((len(epochs), 3), value)
+        return ScoreTable({"softmax": kappa, name: kappa}, np.full(kappa.shape, 1), [0, 1, 2],
+                          epochs=epochs)
+
+    def files(folder):
+        names = (str(p.relative_to(folder)) for p in folder.rglob("*"))
+        return sorted(n.removeprefix("pieces-2/") for n in names if n != "pieces-2")
+
+    old, new = table(0.25, [1, 2, 3], "energy"), table(0.5, [2, 4], "margin")
+    home = Path(sys.argv[1])
+    for replaced in (0, 1):  # a table's pieces lie in one of two places by turns
+        begin = home / f"begin-{replaced}"
+        for _ in range(replaced + 1):
+            old.save(begin)
+        whole = home / f"whole-{replaced}"
+        shutil.copytree(begin, whole)
+        new.save(whole)
+        for step in range(10_000):
+            folder = home / f"{replaced}-{step}"
+            shutil.copytree(begin, folder)
+            child = os.fork()
+            if not child:
+                left = [step]
+                def kill(event, arguments):
+                    if event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+                        if not left[0]:
+                            os._exit(9)
+                        left[0] -= 1
+                sys.addaudithook(kill)
+                new.save(folder)
+                os._exit(0)
+            ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            found = ScoreTable.open(folder)
+            assert found.names in (old.names, new.names), found.names
+            kept = old if found.names == old.names else new
+            for name in kept.names:
+                assert (found.kappa(name) == kept.kappa(name)).all()
+            assert (found.epochs == kept.epochs).all() and (found.labels == 1).all()
+            new.save(folder)
+            assert files(folder) == files(whole), (files(folder), files(whole))
+            assert ScoreTable.open(folder).names == new.names
+            shutil.rmtree(folder)
+            if not ended:
+                break
+        print(step)
+"""
+
+
+def test_a_killed_save_leaves_the_old_table_or_the_new_one(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    pieces = 2 * 3 + 2
+    # At least: each piece opened, renamed and its folder flushed.
+    assert all(int(steps) >= 3 * pieces for steps in run.stdout.split())
+
+
+def test_a_table_is_replaced_again_and_again(tmp_path, table):
+    for i in range(1, 6):
+        rows = table.rows(np.arange(i))
+        rows.save(tmp_path)
+        assert same(ScoreTable.open(tmp_path), rows)
+        assert len(list(tmp_path.rglob("*.npy"))) == 5 * 3 + 2
+    fresh = tmp_path / "fresh"
+    rows.save(fresh)
+    (tmp_path / "notes.txt").write_text("mine")
+    rows.save(tmp_path)
     table.save(tmp_path)
-    write, written = TableWriter.write, []
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert same(ScoreTable.open(fresh), rows)
 
-    def tiring(self, *arguments):
-        written.append(arguments)
-        if len(written) > 5:
-            raise KeyboardInterrupt
-        write(self, *arguments)
 
-    monkeypatch.setattr(TableWriter, "write", tiring)
-    with pytest.raises(KeyboardInterrupt):
-        table.save(tmp_path)
-    assert "must hold a finished score table" in sentence(InvalidInput, ScoreTable.open, tmp_path)
+def test_a_reader_beside_a_save_sees_a_whole_table(tmp_path, table):
+    tables = [table, table.rows(np.arange(7))]
+    tables[0].save(tmp_path)
+    stop, problems = threading.Event(), []
+
+    def read():
+        while not stop.is_set():
+            try:
+                found = ScoreTable.open(tmp_path)
+                assert any(same(found, one) for one in tables if one.y.size == found.y.size)
+            except Exception as error:
+                problems.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for i in range(10):
+            tables[i % 2].save(tmp_path)
+    finally:
+        stop.set()
+        thread.join()
+    assert problems == []
+
+
+def test_a_table_is_not_saved_among_scores_that_are_not_finished(tmp_path, table):
+    (tmp_path / "plan.json").write_text("{}")
+    assert sentence(InvalidInput, table.save, tmp_path) == (
+        f"`path` must be a new folder or one of a finished table, got {tmp_path}, where scoring "
+        "has not ended: choose another"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]

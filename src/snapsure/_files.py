@@ -3,15 +3,20 @@
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
 
 from snapsure.errors import StorageError
 
 _MARK = ".partial-"
+_TEMPORARY = re.compile(re.escape(_MARK) + r"[0-9a-f]{12}-(.+)")
 _CHUNK = 1 << 20
 
 
@@ -51,10 +56,25 @@ def write_bytes(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what a crash left half-written."""
-    for path in folder.rglob(f"{_MARK}*"):
-        path.unlink(missing_ok=True)
+def write_array(path: Path, values: NDArray[Any]) -> None:
+    """Write an array as `.npy`, whole or not at all.
+
+    Not by `np.save`: it writes through C's own buffer, and does not hear of a disk that is full
+    when that is emptied.
+    """
+    array = np.ascontiguousarray(values)
+    with replacing(path) as file:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(array.data)
+
+
+def remove_partial(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove what a crash left half-written in a folder (not below it) of files of these names."""
+    for path in folder.glob(f"{_MARK}*"):
+        temporary = _TEMPORARY.fullmatch(path.name)
+        if temporary and names.fullmatch(temporary[1]) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:

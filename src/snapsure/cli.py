@@ -99,6 +99,21 @@ def score(
 
 
 @app.command()
+def rebuild(
+    folder: Annotated[Path, typer.Argument(help="Folder of snapshots: epoch-1.safetensors …")],
+) -> None:
+    """Write a lost or damaged manifest of snapshots again, from the files, each read and hashed."""
+    with _told("run the same command again: nothing was changed"):
+        from snapsure.snapshots import SnapshotStore
+
+        store = SnapshotStore(folder)
+        with Console(stderr=True).status("reading snapshots …"):
+            store.rebuild()
+        epochs = store.epochs
+        typer.echo(f"{len(epochs)} snapshots, epochs {epochs[0]}…{epochs[-1]}: {folder} is a store")
+
+
+@app.command()
 def evaluate(
     table: Annotated[Path, typer.Argument(help="Folder of a score table.")],
     splits: Annotated[int, typer.Option(help="70/30 splits for PES, LES and Platt.")] = 10,

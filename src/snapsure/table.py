@@ -1,25 +1,29 @@
 """The numbers that scoring leaves and everything else works on: κ of every snapshot and point.
 
-On disk, one `.npy` per (κ, snapshot, shard of the points), and `table.json`, which names them.
+How it lies on disk: `_table_files.py`.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from snapsure import _files, _validate
+from snapsure import _validate
+from snapsure._table_files import (
+    RESERVED,
+    TABLE,
+    Layout,
+    described,
+    layout_in,
+    replacing,
+    writer_of,
+)
 from snapsure.errors import CorruptFile, InvalidInput
 
 __all__ = ["ScoreTable"]
 
-_TABLE = "table.json"
-_FORMAT = "snapsure scores 1"
 _SUM_TOLERANCE = 1e-3
-_RESERVED = ("labels", "y", "y_hat")
 
 
 class ScoreTable:
@@ -73,10 +77,10 @@ class ScoreTable:
                     f"`kappas[{name!r}]` must lie in [0, 1], got {kappa.min():.6g} … "
                     f"{kappa.max():.6g}: map the score to [0, 1] first"
                 )
-            if name in _RESERVED or not name.replace("_", "").isalnum():
+            if name in RESERVED or not name.replace("_", "").isalnum():
                 raise InvalidInput(
                     f"`kappas` must have names of letters, digits and _, and none of "
-                    f"{', '.join(_RESERVED)}, got {name!r}: name it otherwise"
+                    f"{', '.join(RESERVED)}, got {name!r}: name it otherwise"
                 )
         self.labels = _validate.whole_numbers(labels, "labels")
         _same_shape("labels", self.labels.shape, shape)
@@ -193,102 +197,50 @@ class ScoreTable:
         return cls({"softmax": np.minimum(chosen, 1.0)}, labels, y, epochs=epochs)
 
     def save(self, path: str | Path) -> None:
-        """Write the table to a folder, each file whole or not at all."""
-        writer = TableWriter(Path(path), self.epochs.tolist(), [self.y_hat.size])
-        writer.begin()
-        for i, epoch in enumerate(writer.epochs):
-            writer.write("labels", epoch, 0, self.labels[i])
-            for name, kappa in self._kappas.items():
-                writer.write(name, epoch, 0, kappa[i])
-        writer.write("y_hat", None, 0, self.y_hat)
-        if self.y is not None:
-            writer.write("y", None, 0, self.y)
-        writer.finish(self.names, has_labels=self.y is not None)
+        """Write the table to a folder; one that is there is replaced, whole or not at all.
+
+        Raises
+        ------
+        InvalidInput
+            If scores are there that are not finished: they would be mixed with these.
+        """
+        epochs, shards = self.epochs.tolist(), [self.y_hat.size]
+        with replacing(Path(path), described(self.names, epochs, shards, self.y is not None)) as to:
+            for i, epoch in enumerate(epochs):
+                to.write("labels", epoch, 0, self.labels[i])
+                for name, kappa in self._kappas.items():
+                    to.write(name, epoch, 0, kappa[i])
+            to.write("y_hat", None, 0, self.y_hat)
+            if self.y is not None:
+                to.write("y", None, 0, self.y)
 
     @classmethod
     def open(cls, path: str | Path) -> "ScoreTable":
         """Read a table from its folder; files are mapped, not copied, until they are stacked."""
         folder = Path(path)
-        try:
-            content = json.loads((folder / _TABLE).read_bytes())
-        except FileNotFoundError:
-            raise InvalidInput(
-                f"{folder} must hold a finished score table, got no {_TABLE}: "
-                "check the path, or let scoring finish"
-            ) from None
-        except ValueError:
-            content = {}
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise CorruptFile(f"{folder / _TABLE} must name a score table, got something else")
-        reader = TableWriter(folder, content["epochs"], content["shards"])
+        while True:
+            layout = layout_in(folder)
+            if layout is None:
+                raise InvalidInput(
+                    f"{folder} must hold a finished score table, got no {TABLE}: "
+                    "check the path, or let scoring finish"
+                )
+            try:
+                return cls._read(folder, layout)
+            except CorruptFile:
+                if layout_in(folder) == layout:
+                    raise  # else it was replaced meanwhile
+
+    @classmethod
+    def _read(cls, folder: Path, layout: Layout) -> "ScoreTable":
+        reader = writer_of(folder, layout)
         return cls(
-            {name: reader.read_all(name) for name in content["names"]},
+            {name: reader.read_all(name) for name in layout["names"]},
             reader.read_all("labels"),
-            reader.read_row("y", None) if content["has_labels"] else None,
+            reader.read_row("y", None) if layout["has_labels"] else None,
             y_hat=reader.read_row("y_hat", None),
-            epochs=content["epochs"],
+            epochs=layout["epochs"],
         )
-
-
-class TableWriter:
-    """The files of a table: pieces in any order, and at the end the table's own file."""
-
-    def __init__(self, folder: Path, epochs: Sequence[int], shards: Sequence[int]) -> None:
-        self.folder, self.epochs, self.shards = folder, list(epochs), list(shards)
-
-    def file(self, name: str, epoch: int | None, shard: int) -> Path:
-        """Where a piece lies."""
-        stem = "all" if epoch is None else f"epoch-{epoch:06d}"
-        return self.folder / name / f"{stem}.{shard:05d}.npy"
-
-    def write(self, name: str, epoch: int | None, shard: int, values: NDArray[Any]) -> None:
-        """Write a piece, whole or not at all."""
-        path = self.file(name, epoch, shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _files.replacing(path) as file:
-            np.save(file, np.ascontiguousarray(values), allow_pickle=False)
-
-    def read(self, name: str, epoch: int | None, shard: int) -> NDArray[Any]:
-        """Map a piece into memory, after checking that it is whole."""
-        path = self.file(name, epoch, shard)
-        try:
-            values: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise CorruptFile(
-                f"{path} must be a whole piece of a score table, got one that cannot be read "
-                f"({error}): delete it and score again, the rest is kept"
-            ) from None
-        if values.shape != (self.shards[shard],):
-            raise CorruptFile(
-                f"{path} must hold {self.shards[shard]} values, got shape {values.shape}: "
-                "delete it and score again, the rest is kept"
-            )
-        return values
-
-    def read_row(self, name: str, epoch: int | None) -> NDArray[Any]:
-        """All shards of one snapshot."""
-        return np.concatenate([self.read(name, epoch, i) for i in range(len(self.shards))])
-
-    def read_all(self, name: str) -> NDArray[Any]:
-        """All shards of all snapshots, (T, n)."""
-        return np.stack([self.read_row(name, epoch) for epoch in self.epochs])
-
-    def begin(self) -> None:
-        """Let the folder be no table until it is finished: a half-replaced one must not open."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _TABLE).unlink(missing_ok=True)
-        _files.flush_folder(self.folder)
-
-    def finish(self, names: Sequence[str], *, has_labels: bool) -> None:
-        """Write the file that makes the folder a table."""
-        content = {
-            "format": _FORMAT,
-            "names": list(names),
-            "epochs": self.epochs,
-            "shards": self.shards,
-            "has_labels": has_labels,
-        }
-        _files.write_bytes(self.folder / _TABLE, json.dumps(content, indent=1).encode())
 
 
 def _same_shape(name: str, got: tuple[int, ...], want: tuple[int, ...]) -> None:

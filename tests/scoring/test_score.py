@@ -279,7 +279,7 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match="must hold a finished score table"):
         ScoreTable.open(part)
     (part / "softmax" / "epoch-000006.00001.npy").write_bytes(b"")
-    (part / "softmax" / ".partial-1-epoch-000001.00000.npy").write_bytes(b"half")
+    (part / "softmax" / ".partial-0123456789ab-epoch-000001.00000.npy").write_bytes(b"half")
     done.clear()
     monkeypatch.setattr(Worker, "do", lambda *a: (do(*a), done.append(a[1]))[0])
     score(*arguments, out=part, **options)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -404,3 +405,34 @@ def test_scored_like_a_store_and_left_as_it_was(digits, tmp_path):
     table = score(digits.model(), None, digits.test, together, progress=False)
     assert np.allclose(table.kappa("ensemble"), ours.kappa("softmax"), rtol=0, atol=1e-12)
     assert files(folder) == before
+
+
+def test_a_compressed_checkpoint_is_read_as_what_it_holds(tmp_path):
+    plain, packed = tmp_path / "epoch-1.pt", tmp_path / "epoch-2.pt"
+    # Mapped, w would be the bytes of its packed form, and of z after it.
+    state = {"w": torch.arange(5000.0) % 7, "z": torch.randn(50_000)}
+    torch.save(state, plain)
+    with ZipFile(plain) as source, ZipFile(packed, "w", ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            target.writestr(entry.filename, source.read(entry))
+    assert packed.stat().st_size < plain.stat().st_size
+    store = SnapshotStore.adopt(tmp_path)
+    for epoch in (1, 2):
+        assert same(store.load(epoch), state)
+
+
+def test_a_keras_file_without_weights_is_told_of(tmp_path):
+    h5py = pytest.importorskip("h5py")
+
+    class Reader(nn.Module):
+        def load_weights(self, filepath):
+            raise AssertionError("it must not come to that")
+
+    path = tmp_path / "epoch-1.weights.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group("layers")
+    store = SnapshotStore.adopt(tmp_path)
+    for call in (store.verify, lambda: store.load(1), lambda: store.load_into(Reader(), 1)):
+        assert sentence(InvalidInput, call) == (
+            f"checkpoint {path} must hold at least one tensor, got none: move it away"
+        )

@@ -234,8 +234,7 @@ def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
             f"labels of {data.name} must be 0 … {data.classes - 1}, got {labels.min()} … "
             f"{labels.max()}: take a part with public labels"
         )
-    with _files.replacing(folder / "labels.npy") as labels_file:
-        np.save(labels_file, labels)
+    _files.write_array(folder / "labels.npy", labels)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class Rows(ABC):
             raise InvalidInput(f"`{name}` must hold at least one point, got none: pass some data")
         self.name, self.n, self.batch_size = name, n, batch_size
         self._identity: dict[str, Any] | None = None
+        self._whole: str | None = None
 
     @staticmethod
     def of(data: Any, name: str) -> "Rows":
@@ -84,29 +85,57 @@ class Rows(ABC):
             )
 
     def identity(self) -> dict[str, Any]:
-        """What tells these rows from others."""
+        """What tells these rows from most others, by some of their batches."""
         if self._identity is None:
-            content, labelled = self._content()
+            digest, labelled = Digest(), False
+            for inputs, labels in self._sampled():
+                labelled = labels is not None
+                digest.add(inputs, labels)
             self._identity = {
-                "content": content,
+                "content": digest.hex()[:16],
                 "labelled": labelled,
                 "n": self.n,
                 "batch_size": self.batch_size,
             }
         return self._identity
 
-    def _content(self) -> tuple[str, bool]:
-        """A digest of some batches, or of all, and whether they have labels."""
-        digest, labelled = hashlib.sha256(), False
-        for inputs, labels in self._sampled():
-            labelled = labels is not None
-            for part in (*_leaves(inputs), *([] if labels is None else [labels])):
-                _update(digest, part)
-        return digest.hexdigest()[:16], labelled
+    def whole_identity(self) -> dict[str, Any]:
+        """What tells these rows from all others: they are read once."""
+        if self._whole is None:
+            self._whole = self.digest(0, self.n)
+        return {**self.identity(), "content": self._whole}
+
+    def digest(
+        self, start: int, stop: int, advance: Callable[[int], None] = lambda rows: None
+    ) -> str:
+        """The digest of a range, all of its inputs and labels; `advance` is told of rows read."""
+        digest = Digest()
+        for inputs, labels in self.batches(start, stop):
+            digest.add(inputs, labels)
+            advance(row_count(inputs))
+        return digest.hex()
 
     def _sampled(self) -> Iterator[Batch]:
-        """What the digest is made of: all that can be read cheaply."""
-        return self.batches()
+        """Eight batches, the first and the last among them."""
+        last = (self.n - 1) // self.batch_size
+        chosen = np.unique(np.linspace(0, last, _SAMPLED).astype(int)) * self.batch_size
+        for start in chosen.tolist():
+            yield from self.batches(start, min(start + self.batch_size, self.n))
+
+
+class Digest:
+    """What tells rows from all others: type, shape and content of inputs and labels, by batch."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, inputs: Any, labels: Labels | None) -> None:
+        """The next batch."""
+        _update(self._hash, (inputs, labels))
+
+    def hex(self) -> str:
+        """The digest of all batches so far."""
+        return self._hash.hexdigest()
 
 
 class _Loaded(Rows):
@@ -142,24 +171,14 @@ class _Loaded(Rows):
         return (split(batch, self.name) for batch in part)
 
     def _sampled(self) -> Iterator[Batch]:
-        """Eight batches, the first and the last among them: reading all may cost a scoring pass."""
-        last = (self.n - 1) // self.batch_size
-        chosen = np.unique(np.linspace(0, last, _SAMPLED).astype(int)) * self.batch_size
-        seen = [self._digest_of(0) for _ in range(2)]
-        if seen[0] != seen[1]:
+        """As others, after reading the first twice: a data set may augment at random."""
+        first = (0, min(self.batch_size, self.n))
+        if self.digest(*first) != self.digest(*first):
             raise InvalidInput(
                 f"`{self.name}` must give the same rows at every pass, got other values at the "
                 "second reading: switch off shuffling and random augmentation"
             )
-        for start in chosen.tolist():
-            yield from self.batches(start, min(start + self.batch_size, self.n))
-
-    def _digest_of(self, start: int) -> str:
-        digest = hashlib.sha256()
-        for inputs, _ in self.batches(start, min(start + self.batch_size, self.n)):
-            for part in _leaves(inputs):
-                _update(digest, part)
-        return digest.hexdigest()
+        return super()._sampled()
 
 
 class _Stream(Rows):
@@ -174,6 +193,10 @@ class _Stream(Rows):
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         return (split(batch, self.name) for batch in self._loader)
+
+    def _sampled(self) -> Iterator[Batch]:
+        """All: there is no way to some of them."""
+        return self.batches()
 
 
 class _Arrays(Rows):
@@ -298,13 +321,20 @@ def _is_words(inputs: Any) -> bool:
     return len(inputs) > 0 and isinstance(inputs[0], str)
 
 
-def _update(digest: Any, leaf: Any) -> None:
-    """Add type, shape and content."""
-    if isinstance(leaf, Tensor):
-        digest.update(f"{leaf.dtype}{tuple(leaf.shape)}".encode())
-        digest.update(leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    elif isinstance(leaf, np.ndarray):
-        digest.update(f"{leaf.dtype}{leaf.shape}".encode())
-        digest.update(np.ascontiguousarray(leaf).data)
+def _update(digest: Any, part: Any) -> None:
+    """Add names, types, shapes and contents."""
+    if isinstance(part, Mapping):
+        for key, below in part.items():
+            digest.update(repr(key).encode())
+            _update(digest, below)
+    elif isinstance(part, tuple | list) and not _is_words(part):
+        for below in part:
+            _update(digest, below)
+    elif isinstance(part, Tensor):
+        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+        digest.update(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    elif isinstance(part, np.ndarray) and not part.dtype.hasobject:
+        digest.update(f"{part.dtype}{part.shape}".encode())
+        digest.update(np.ascontiguousarray(part).data)
     else:
-        digest.update(repr(leaf).encode())
+        digest.update(repr(part.tolist() if isinstance(part, np.ndarray) else part).encode())

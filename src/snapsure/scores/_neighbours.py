@@ -35,7 +35,7 @@ class NeighbourKappa(Kappa):
     @property
     def settings(self) -> dict[str, Any]:
         """k, the layer, and what the reference is."""
-        return {"k": self._k, "layer": self._layer, "reference": self._reference.identity()}
+        return {"k": self._k, "layer": self._layer, "reference": self._reference.whole_identity()}
 
     @property
     def prepares(self) -> bool:

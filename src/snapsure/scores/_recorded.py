@@ -37,14 +37,14 @@ class RecordedLogits:
         self.folder.mkdir(parents=True, exist_ok=True)
         known = self.folder / _LABELS
         if not known.exists():
-            _write(known, labels)
+            _files.write_array(known, labels)
         elif not np.array_equal(np.load(known), labels):
             raise InvalidInput(
                 f"validation data must be the same points in the same order at every epoch, got "
                 f"other labels at epoch {epoch} than in {known}: do not shuffle them, and record "
                 "each training into a folder of its own"
             )
-        _write(self._file(epoch), logits)
+        _files.write_array(self._file(epoch), logits)
 
     def read(self, epoch: int) -> Tensor:
         """An epoch's logits."""
@@ -174,8 +174,3 @@ def _votes(logits: Sequence[Tensor]) -> NDArray[np.int64]:
     mean = torch.stack([each.double().softmax(dim=1) for each in logits]).mean(dim=0)
     chosen: NDArray[np.int64] = mean.argmax(dim=1).numpy()
     return chosen
-
-
-def _write(path: Path, values: NDArray[np.generic]) -> None:
-    with _files.replacing(path) as file:
-        np.save(file, np.ascontiguousarray(values), allow_pickle=False)

@@ -62,8 +62,7 @@ def written(folder: Path, rows: int) -> Iterator[Callable[[Tensor, Labels], None
         points = torch.from_numpy(np.load(file.name, mmap_mode="r+"))
         reference = Reference.of(points, torch.from_numpy(np.concatenate(labels)))
         for name in ("center", "squares", "labels"):
-            with _files.replacing(folder / f"{name}.npy") as part:
-                np.save(part, getattr(reference, name).numpy(), allow_pickle=False)
+            _files.write_array(folder / f"{name}.npy", getattr(reference, name).numpy())
 
 
 def squares_of(points: Tensor) -> Tensor:

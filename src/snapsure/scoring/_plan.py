@@ -6,10 +6,10 @@ the scores of, so that a second start does only what is missing, and scores of o
 never mixed in.
 """
 
-import hashlib
 import json
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ from typing import Any
 from torch import nn
 
 from snapsure import _files
+from snapsure._table_files import PLAN, TableWriter
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.scores._base import Kappa
 from snapsure.scores._data import Rows
 from snapsure.scores._ensemble import Ensemble
+from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
-from snapsure.table import TableWriter
 
-_PLAN = "plan.json"
+_OWN = re.compile(re.escape(PLAN))
 _PREPARED, _WHOLE = "prepared", "whole"
 _SHARD = 10_000
 # A group is so many snapshots, or fewer if their weights are large.
@@ -91,6 +92,38 @@ class Plan:
         left = (e for e in piece.epochs if not self._done(e, shard))
         return Piece(tuple(left), shard)
 
+    def finished(self, todo: Sequence[Piece]) -> list[int]:
+        """The shards of which nothing is to be done."""
+        unfinished = {piece.shard for piece in todo}
+        return [shard for shard in range(len(self.bounds)) if shard not in unfinished]
+
+    def check_inputs(self, shards: Sequence[int], advance: Callable[[int], None]) -> None:
+        """Refuse data that is not what these shards were scored of. No network runs.
+
+        Other shards are compared while they are scored.
+        """
+        for shard in shards:
+            low, high = self.bounds[shard]
+            if self.data.digest(low, high, advance) != self.table.read_digest(shard):
+                raise InvalidInput(
+                    f"`out` must hold scores of the same inputs, got {self.table.folder} with "
+                    f"other data in rows {low}…{high - 1}: choose another folder, or delete this "
+                    "one"
+                )
+
+    def note_inputs(self, shard: int, digest: str) -> None:
+        """Remember what a shard is scored of; the scores of all snapshots must be of the same."""
+        known = self.table.read_digest(shard)
+        if known is None:
+            self.table.write_digest(shard, digest)
+        elif known != digest:
+            low, high = self.bounds[shard]
+            raise InvalidInput(
+                f"`{self.data.name}` must give the same rows at every pass, got other values in "
+                f"rows {low}…{high - 1} than the scores in {self.table.folder} are of: switch off "
+                "shuffling and random augmentation; if the data has changed, choose another folder"
+            )
+
     def rows(self, piece: Piece) -> int:
         """Rows to go through a network."""
         rows = 0 if piece.shard is None else self.table.shards[piece.shard]
@@ -119,7 +152,7 @@ class Plan:
 
     def finish(self) -> None:
         """Make the folder a table, without what was prepared or left half-written."""
-        _files.remove_partial(self.table.folder)
+        self.table.remove_partial(self.names)
         shutil.rmtree(self.table.folder / _PREPARED, ignore_errors=True)
         self.table.finish(self.names, has_labels=self.has_labels)
 
@@ -128,6 +161,8 @@ class Plan:
         if shard is None:
             whole = self.table.folder / _PREPARED / f"{epoch}" / _WHOLE
             return whole.exists() or not any(kappa.prepares for kappa in self.kappas)
+        if self.table.read_digest(shard) is None:
+            return False
         try:
             for name in ("labels", *self.names):
                 self.table.read(name, epoch, shard)
@@ -159,7 +194,11 @@ def make_plan(
     size = max(1, (group or _group_of(model)) // len(members))
     latest_first = epochs[::-1]
     groups = [tuple(latest_first[i : i + size]) for i in range(0, len(epochs), size)]
-    return Plan(members, wanted, rows, epochs, bounds, groups, table)
+    plan = Plan(members, wanted, rows, epochs, bounds, groups, table)
+    for shard in range(len(bounds)):
+        if table.read_digest(shard) is None:  # of which inputs its pieces are, if it has any?
+            table.remove(plan.names, shard)
+    return plan
 
 
 def _group_of(model: nn.Module) -> int:
@@ -220,16 +259,16 @@ def _identity(
         "epochs": epochs,
         "data": rows.identity(),
         "kappas": {kappa.name: kappa.settings for kappa in kappas},
-        "model": hashlib.sha256(repr(model).encode()).hexdigest()[:16],
+        "model": model_digest(model),
     }
 
 
 def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
     """Take a folder for these scores, or go on in it; refuse another's."""
-    path = folder / _PLAN
+    path = folder / PLAN
     folder.mkdir(parents=True, exist_ok=True)
-    _files.remove_partial(folder)
     if not path.exists():
+        _files.remove_partial(folder, _OWN)
         if any(folder.iterdir()):
             raise InvalidInput(
                 f"`out` must be a new folder or one of earlier scores, got {folder} with other "

@@ -46,7 +46,9 @@ def score(
     kappas : Kappa or sequence of them
         `SoftmaxResponse()`, `NNDistance(train)`, `MCDropout()`; or one `Ensemble(stores)`.
     out : path, optional
-        A folder for the table. Interrupted, the same call goes on where it stopped.
+        A folder for the table. Interrupted, the same call resumes where it stopped. What is there
+        already is compared with the data, which is read for that (no network runs), and refused
+        if it is of other inputs, snapshots, κ functions, or code of the model.
     executor : LocalExecutor or RayExecutor, optional
         Who does the work; this process if not given. It changes no byte of the table
         (on as many threads).
@@ -81,24 +83,29 @@ def score(
         )
     plan = make_plan(model, snapshots, data, kappas, folder, executor.group)
     todo = plan.todo()
+    finished = plan.finished(todo)
+    if finished:
+        rows = sum(plan.table.shards[shard] for shard in finished)
+        with _bar("checking", rows, 0, shown=progress) as advance:
+            plan.check_inputs(finished, advance)
     if todo:
         total = len(plan.epochs) * plan.data.n * len(plan.members)
         done = total - sum(map(plan.rows, todo))
-        with _bar(total, done, shown=progress) as advance:
+        with _bar("scoring", total, done, shown=progress) as advance:
             executor.run(plan, model, todo, advance)
     plan.finish()
     return ScoreTable.open(folder)
 
 
 @contextmanager
-def _bar(total: int, done: int, *, shown: bool) -> Iterator[Any]:
+def _bar(what: str, total: int, done: int, *, shown: bool) -> Iterator[Any]:
     columns = (
-        TextColumn("scoring"),
+        TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("rows ·"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
-        task = bar.add_task("scoring", total=total, completed=done)
+        task = bar.add_task(what, total=total, completed=done)
         yield lambda rows: bar.advance(task, rows)

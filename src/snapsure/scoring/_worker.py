@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from snapsure import _validate
-from snapsure.scores._data import first_rows, row_count, to_device
+from snapsure.scores._data import Digest, first_rows, row_count, to_device
 from snapsure.scores._network import Network, Pass, private_copy
 from snapsure.scores._replay import cloned
 from snapsure.scoring._plan import Piece, Plan
@@ -58,9 +58,10 @@ class Worker:
         scored: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
         labels: list[Labels | None] = []
         device = next(iter(self._networks.values())).device
-        at = 0
+        at, digest = 0, Digest()
         with torch.inference_mode():
             for batch, y in self._plan.data.batches(*self._plan.bounds[shard]):
+                digest.add(batch, y)
                 inputs, rows = to_device(batch, device), row_count(batch)
                 y_hat = None if known is None else known[at : at + rows]
                 for epoch in epochs:  # the final one is the first of its group
@@ -70,6 +71,7 @@ class Worker:
                     advance(rows * len(self._plan.members))
                 labels.append(y)
                 at += rows
+        self._plan.note_inputs(shard, digest.hex())
         if known is None:
             self._write_answers(shard, scored[final], labels, classes)
         for epoch, parts in scored.items():

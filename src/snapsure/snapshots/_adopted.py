@@ -42,11 +42,9 @@ class Checkpoint(NamedTuple):
 
     def state(self) -> dict[str, Tensor]:
         """All its tensors, by the names in the files."""
-        if self.files[0].suffix == ".h5":
-            return _read_h5(self.files[0])
         state: dict[str, Tensor] = {}
         for file in self.files:
-            state |= _weights.read_checkpoint(file)
+            state |= _read_h5(file) if file.suffix == ".h5" else _weights.read_checkpoint(file)
         if not state:
             raise InvalidInput(
                 f"checkpoint {self.files[0]} must hold at least one tensor, got none: move it away"
@@ -123,6 +121,7 @@ class Adopted(Snapshots):
                     f"`model` must be a Keras model for {file.name}, got {type(model).__name__}: "
                     "wrap it in snapsure.integrations.keras.Classifier"
                 )
+            checkpoint.state()  # refuses what is empty or cut short
             _load_h5(model, file, epoch)
             return
         network, state = _weights.unwrapped(model), checkpoint.state()
@@ -185,6 +184,11 @@ class Adopted(Snapshots):
 def is_foreign(folder: Path) -> bool:
     """Whether checkpoints of other tools lie there, and no store of ours."""
     return folder.is_dir() and not (folder / "manifest.json").exists() and any(_folders(folder))
+
+
+def checkpoint_names(folder: Path) -> list[str]:
+    """The files in a folder, not below it, that are checkpoints of any kind."""
+    return [one.files[0].name for one in _plain(folder)]
 
 
 def _checkpoints(folder: Path) -> list[Checkpoint]:
@@ -300,7 +304,6 @@ def _whole(value: object) -> int | None:
 
 
 def _load_h5(model: ReadsKeras, path: Path, epoch: int) -> None:
-    _read_h5(path)  # refuses what is cut short
     try:
         model.load_weights(str(path))
     except (KeyError, ValueError) as error:

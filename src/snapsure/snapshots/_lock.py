@@ -1,6 +1,10 @@
-"""One writer at a time: a lock that the system itself releases when its process dies."""
+"""One writer at a time, of processes and of threads.
+
+The lock between processes is one that the system itself releases when its process dies.
+"""
 
 import os
+import threading
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -13,9 +17,13 @@ except ImportError:  # Windows: no such lock; two writers are then not told of e
 
 
 class WriterLock:
-    """Held while any store of this process that has written there lives."""
+    """Held while any store of this process that has written there lives.
+
+    Its threads take turns: `with lock.turn`, from reading the manifest to replacing it.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.turn = threading.RLock()
         self._owner = os.getpid()
         self._handle = -1
         self._handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -46,13 +54,16 @@ class WriterLock:
 
 
 _held: "WeakValueDictionary[str, WriterLock]" = WeakValueDictionary()
+# By process: a fork may come while another thread of its parent has the guard, for ever then.
+_guards: dict[int, threading.Lock] = {}
 
 
 def lock(folder: Path) -> WriterLock:
     """Take the lock of a folder, or share the one that this process has."""
     key = str(folder.resolve())
-    held = _held.get(key)
-    if held is None or not held.ours:
-        held = WriterLock(folder)
-        _held[key] = held
-    return held
+    with _guards.setdefault(os.getpid(), threading.Lock()):
+        held = _held.get(key)
+        if held is None or not held.ours:
+            held = WriterLock(folder)
+            _held[key] = held
+        return held

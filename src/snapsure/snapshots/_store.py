@@ -4,8 +4,8 @@ A file is written under a temporary name, flushed, renamed, and only then entere
 which is replaced in the same way. Whatever happens in between, the manifest names whole files.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,13 @@ from torch import Tensor, distributed, nn
 
 from snapsure import _files, _validate
 from snapsure.errors import CorruptFile, InvalidInput, StorageError, StoreLocked
-from snapsure.snapshots import _weights
+from snapsure.snapshots import _manifest, _weights
 from snapsure.snapshots._adopted import Adopted, is_foreign
 from snapsure.snapshots._base import Snapshots, unknown_epoch
 from snapsure.snapshots._lock import WriterLock, lock
+from snapsure.snapshots._manifest import Entry
 
-_MANIFEST = "manifest.json"
-_FORMAT = "snapsure snapshots 1"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-
-Entry = dict[str, Any]
 
 
 class SnapshotStore(Snapshots):
@@ -82,7 +79,7 @@ class SnapshotStore(Snapshots):
         >>> SnapshotStore.adopt(folder).epochs
         [1, 2]
         """
-        if (Path(folder) / _MANIFEST).exists():
+        if (Path(folder) / _manifest.MANIFEST).exists():
             raise InvalidInput(
                 f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
                 f"already: open it by SnapshotStore({str(folder)!r})"
@@ -142,19 +139,14 @@ class SnapshotStore(Snapshots):
                 f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}: choose one, or None"
             )
         state = _weights.state_of(model_or_state_dict)
-        self._become_writer()
-        entries = self._entries()
-        gone = [entries.pop(held) for held in {number, *instead_of} if held in entries]
-        name = f"epoch-{number:06d}.safetensors"
-        if any(entry["file"] == name for entry in gone):  # both exist until the manifest turns
-            name = f"epoch-{number:06d}-again.safetensors"
-        with _files.replacing(self.path / name) as file:
-            digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
-            size = file.tell()
-        entry = {"file": name, "sha256": digest(), "bytes": size}
-        self._write_manifest({**entries, number: entry})
-        for old in gone:
-            (self.path / old["file"]).unlink(missing_ok=True)
+        with self._writing() as entries:
+            gone = [entries.pop(held) for held in {number, *instead_of} if held in entries]
+            name = _manifest.free_name(self.path, number, gone)
+            with _files.replacing(self.path / name) as file:
+                digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
+                size = file.tell()
+            entry = {"file": name, "sha256": digest(), "bytes": size}
+            _manifest.write(self.path, {**entries, number: entry}, leaving=gone)
 
     def load(self, epoch: int) -> dict[str, Tensor]:
         """Read a snapshot's state dict, on the CPU, after checking its hash.
@@ -204,65 +196,86 @@ class SnapshotStore(Snapshots):
 
     def remove(self, epoch: int) -> None:
         """Remove a snapshot, for good."""
-        entry = self._entry(epoch)
-        self._become_writer()
-        entries = self._entries()
-        del entries[epoch]
-        self._write_manifest(entries)
-        (self.path / entry["file"]).unlink(missing_ok=True)
+        self._entry(epoch)  # refuses before there is anything to write
+        with self._writing() as entries:
+            gone = [entries.pop(epoch)] if epoch in entries else []
+            _manifest.write(self.path, entries, leaving=gone)
 
     def rewind(self, epoch: int) -> None:
-        """Remove all snapshots after an epoch: what to do before training goes on from there."""
-        for later in [held for held in self.epochs if held > epoch]:
-            self.remove(later)
-
-    def _become_writer(self) -> None:
-        if self._lock is not None and self._lock.ours:
+        """Remove all snapshots after an epoch: what to do before training resumes from there."""
+        if not any(held > epoch for held in self.epochs):
             return
+        with self._writing() as entries:
+            gone = [entries.pop(held) for held in list(entries) if held > epoch]
+            _manifest.write(self.path, entries, leaving=gone)
+
+    def rebuild(self) -> None:
+        """Write a manifest that was lost or damaged again, from the snapshots in the folder.
+
+        Files are `epoch-000001.safetensors` and so on, as recorded, or `epoch-1.safetensors`.
+        Each is read, to see that it is whole, and hashed; none is changed.
+
+        Raises
+        ------
+        InvalidInput
+            If the folder has its manifest, holds no snapshots, two of an epoch, or other
+            checkpoints too.
+        CorruptFile
+            For the first file that cannot be read.
+        """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = lock(self.path)
-        except StoreLocked:
-            raise
-        except OSError as error:
-            raise StorageError(
-                error.errno,
-                f"cannot write snapshots to {self.path} ({error.strerror}): choose a folder that "
-                "can be written to",
-            ) from None
-        _files.remove_partial(self.path)
-        named = {entry["file"] for entry in self._entries().values()}
-        for path in self.path.glob("epoch-*.safetensors"):  # what a crash left unnamed
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+            held = _manifest.read(self.path)
+        except CorruptFile:
+            held = None
+        if held is not None:
+            raise InvalidInput(
+                f"{self.path} must have lost its manifest to be rebuilt, got a whole one with "
+                f"{len(held.entries)} snapshots: `.verify()` checks them"
+            )
+        entries = _manifest.rebuilt(self.path)
+        lock = self._locked()
+        with lock.turn:
+            _manifest.write(self.path, entries)
+
+    @contextmanager
+    def _writing(self) -> Iterator[dict[int, Entry]]:
+        """Be the only writer, of all processes and threads; gives the entries as they are."""
+        first = self._lock is None or not self._lock.ours
+        if _manifest.read(self.path) is None:
+            _manifest.refuse_lost_snapshots(self.path)
+        lock = self._locked()
+        with lock.turn:
+            if _manifest.read(self.path) is None:
+                _manifest.refuse_lost_snapshots(self.path)
+                _manifest.write(self.path, {})  # so that no crash leaves snapshots without one
+            if first:
+                _manifest.clear_up(self.path)
+            yield self._entries()
+
+    def _locked(self) -> WriterLock:
+        if self._lock is None or not self._lock.ours:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = lock(self.path)
+            except StoreLocked:
+                raise
+            except OSError as error:
+                raise StorageError(
+                    error.errno,
+                    f"cannot write snapshots to {self.path} ({error.strerror}): choose a folder "
+                    "that can be written to",
+                ) from None
+        return self._lock
 
     def _entries(self) -> dict[int, Entry]:
-        try:
-            manifest = json.loads((self.path / _MANIFEST).read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except ValueError:
-            manifest = None
-        known = isinstance(manifest, dict) and manifest.get("format") == _FORMAT
-        if not known or not isinstance(manifest.get("snapshots"), dict):
-            raise CorruptFile(
-                f"{self.path / _MANIFEST} must be a manifest of snapshots, got something else: "
-                "restore it, or record into another folder"
-            )
-        return {int(epoch): entry for epoch, entry in manifest["snapshots"].items()}
+        manifest = _manifest.read(self.path)
+        return {} if manifest is None else manifest.entries
 
     def _entry(self, epoch: int) -> Entry:
         entries = self._entries()
         if epoch not in entries:
             raise InvalidInput(unknown_epoch(self.path, list(entries), epoch))
         return entries[epoch]
-
-    def _write_manifest(self, entries: dict[int, Entry]) -> None:
-        content = {
-            "format": _FORMAT,
-            "snapshots": {str(epoch): entries[epoch] for epoch in sorted(entries)},
-        }
-        _files.write_bytes(self.path / _MANIFEST, json.dumps(content, indent=1).encode())
 
     def _check(self, epoch: int, entry: Entry) -> None:
         path = self.path / entry["file"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
-from zipfile import is_zipfile
+from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 import torch
 from safetensors import SafetensorError
@@ -22,6 +22,9 @@ StateDict = dict[str, Tensor]
 
 # Where training loops put the weights in a checkpoint that holds more than these.
 _STATES = ("state_dict", "model_state_dict", "model")
+
+_ALIASES = "snapsure.aliases"  # in the metadata of every file of ours
+_HEADER = 100_000_000  # bytes; safetensors allows no more
 
 _DTYPES = {
     torch.float64: "F64",
@@ -92,7 +95,7 @@ def write(
     """
     first, aliases = _without_aliases(state)
     stored = {name: _stored(name, state[name], dtype) for name in first}
-    metadata = {"snapsure.aliases": json.dumps(aliases)}
+    metadata = {_ALIASES: json.dumps(aliases)}
     if dtype is not None:
         changed = {n: str(state[n].dtype)[6:] for n in first if stored[n].dtype != state[n].dtype}
         metadata["snapsure.dtypes"] = json.dumps(changed)
@@ -128,9 +131,20 @@ def read(path: Path) -> StateDict:
     metadata = header.get("__metadata__", {})
     for name, dtype in json.loads(metadata.get("snapsure.dtypes", "{}")).items():
         state[name] = state[name].to(getattr(torch, dtype))
-    for name, source in json.loads(metadata.get("snapsure.aliases", "{}")).items():
+    for name, source in json.loads(metadata.get(_ALIASES, "{}")).items():
         state[name] = state[source]
     return state
+
+
+def written_by_us(path: Path) -> bool:
+    """Whether a file is a safetensors file that `write` made."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, _HEADER)))
+        return _ALIASES in header["__metadata__"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def read_checkpoint(path: Path) -> StateDict:
@@ -162,8 +176,7 @@ def _only_state(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def unpickled(path: Path) -> Any:
     """What `torch.save` wrote, if it is made of tensors and plain things; mapped, not copied."""
     try:
-        mapped = is_zipfile(path)  # PyTorch maps no files in its format of before 1.6
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
     except pickle.UnpicklingError as error:
         needed = re.search(r"GLOBAL (\S+)", str(error))
         raise UnsafeFile(
@@ -178,6 +191,17 @@ def unpickled(path: Path) -> Any:
             f"{path} must be a whole checkpoint, got one that cannot be read ({said}): copy it "
             "again"
         ) from None
+
+
+def _can_be_mapped(path: Path) -> bool:
+    """Whether the file is in PyTorch's format since 1.6, its tensors as they are in memory.
+
+    PyTorch maps what a compressed entry begins with, without a word, and takes it for weights.
+    """
+    if not is_zipfile(path):
+        return False
+    with ZipFile(path) as file:
+        return all(entry.compress_type == ZIP_STORED for entry in file.infolist())
 
 
 def without_compile(state: StateDict) -> StateDict:
