@@ -6,8 +6,11 @@ import re
 
 # One thread, here and in processes that tests start: with more, a matrix product may be cut up
 # otherwise from one process to the next, and differ in its last bit.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 os.environ["KERAS_BACKEND"] = "torch"
+# Ray takes a node that answers late for lost; on a busy machine it only answers late.
+os.environ.update(RAY_health_check_timeout_ms="120000", RAY_worker_register_timeout_seconds="600")
+os.environ.pop("RAY_ADDRESS", None)
 
 import hypothesis
 import pytest
