@@ -26,6 +26,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any machine")
 
+RAY = "ray"
+
 
 def pytest_addoption(parser):
     """`--shuffle 7`: what passes must not depend on what ran before."""
@@ -44,14 +46,11 @@ def pytest_ignore_collect(collection_path, config):
     return True if slow else None
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """A file's tests stay with one worker, which makes its fixtures once; the slow files first."""
+    """Slow files first: what is begun last should not keep one worker when the others are done."""
     files = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     order = sorted(files.values(), key=_rank)
     if config.option.shuffle is not None:
         chance = random.Random(config.option.shuffle)
@@ -62,9 +61,28 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _rank(tests):
-    """What must wait for others is started first, then what is slow."""
-    groups = {item.get_closest_marker("xdist_group").args[0] for item in tests}
-    return "ray" not in groups, not any(item.get_closest_marker("slow") for item in tests)
+    return _share(tests[0].nodeid) != RAY, not any(
+        test.get_closest_marker("slow") for test in tests
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep the tests of a file with one worker, which makes their fixtures once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return _share(nodeid)
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+def _share(nodeid):
+    """What goes to a worker as a whole: a file, and the files that need Ray together."""
+    path = nodeid.split("::")[0]
+    return RAY if path.endswith("ray.py") else path
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -37,7 +37,7 @@ from tests import processes
 from tests.scoring.faults import Blocking, Broken, Deadly, Killing, Watched
 from tests.scoring.test_score import files_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
 
