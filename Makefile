@@ -4,9 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# A file's tests share a worker, and so do all that need Ray; the slow ones come first.
 WORKERS ?= 2
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n $(WORKERS)
 
 .PHONY: test quick lint demo format bench clean
 

@@ -6,8 +6,11 @@ import re
 
 # One thread, here and in processes that tests start: with more, a matrix product may be cut up
 # otherwise from one process to the next, and differ in its last bit.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 os.environ["KERAS_BACKEND"] = "torch"
+# Ray takes a node that answers late for lost; on a busy machine it only answers late.
+os.environ.update(RAY_health_check_timeout_ms="120000", RAY_worker_register_timeout_seconds="600")
+os.environ.pop("RAY_ADDRESS", None)
 
 import hypothesis
 import pytest
@@ -22,6 +25,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("any machine")
+
+RAY = "ray"
 
 
 def pytest_addoption(parser):
@@ -41,14 +46,11 @@ def pytest_ignore_collect(collection_path, config):
     return True if slow else None
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """A file's tests stay with one worker, which makes its fixtures once; the slow files first."""
+    """Slow files first: what is begun last should not keep one worker when the others are done."""
     files = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     order = sorted(files.values(), key=_rank)
     if config.option.shuffle is not None:
         chance = random.Random(config.option.shuffle)
@@ -59,9 +61,28 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _rank(tests):
-    """What must wait for others is started first, then what is slow."""
-    groups = {item.get_closest_marker("xdist_group").args[0] for item in tests}
-    return "ray" not in groups, not any(item.get_closest_marker("slow") for item in tests)
+    return _share(tests[0].nodeid) != RAY, not any(
+        test.get_closest_marker("slow") for test in tests
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep the tests of a file with one worker, which makes their fixtures once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return _share(nodeid)
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+def _share(nodeid):
+    """What goes to a worker as a whole: a file, and the files that need Ray together."""
+    path = nodeid.split("::")[0]
+    return RAY if path.endswith("ray.py") else path
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -12,6 +12,8 @@ _THEIRS = (
     "ignore:__array__ implementation doesn't accept:DeprecationWarning",
 )
 
+_FRAMEWORKS = ("lightning.md", "transformers.md", "keras.md", "torchmetrics.md", "trees.md")
+
 
 def pytest_collection_modifyitems(items):
     """Leave warnings that are not ours to mend to their frameworks."""
@@ -19,4 +21,5 @@ def pytest_collection_modifyitems(items):
         if item.path.name in ("lightning.md", "transformers.md", "keras.md"):
             for rule in _THEIRS:
                 item.add_marker(pytest.mark.filterwarnings(rule))
+        if item.path.name in _FRAMEWORKS:
             item.add_marker(pytest.mark.slow)

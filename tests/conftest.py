@@ -46,6 +46,12 @@ def train_digits(folder, seed):
     )
 
 
+@pytest.fixture(autouse=True)
+def _seeded():
+    """What a test draws does not depend on the tests before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _commands():
     """What commands are forked from ends with the tests."""

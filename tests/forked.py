@@ -10,6 +10,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -17,10 +18,13 @@ import traceback
 
 def serve():
     """Answer until there is nobody to ask; in a forked process, return what it is to do."""
+    running = set()
     for line in sys.stdin:
         asked = json.loads(line)
         if "pid" in asked:
-            answer = _returned(asked["pid"], 0 if asked["wait"] else os.WNOHANG)
+            answer = _returned(asked["pid"])
+            if answer is not None:
+                running.remove(asked["pid"])
         else:
             for name in asked["loaded"]:
                 importlib.import_module(name)
@@ -28,7 +32,10 @@ def serve():
             answer = os.fork()
             if answer == 0:
                 return asked
+            running.add(answer)
         print(json.dumps(answer), flush=True)  # noqa: T201
+    for pid in running:  # whoever asked has died
+        os.kill(pid, signal.SIGKILL)
     return None
 
 
@@ -64,8 +71,8 @@ def run(code):
     os._exit(returned)
 
 
-def _returned(pid, options):
-    ended, status = os.waitpid(pid, options)
+def _returned(pid):
+    ended, status = os.waitpid(pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if ended else None
 
 

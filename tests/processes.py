@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -82,10 +83,16 @@ class Forked:
         return self._files[1].read_text()
 
     def poll(self):
-        return self._ended(wait=False)
+        if self.returncode is None:
+            self.returncode = _ask({"pid": self.pid})
+        return self.returncode
 
     def wait(self):
-        return self._ended(wait=True)
+        deadline = time.monotonic() + LONG
+        while self.poll() is None:
+            assert time.monotonic() < deadline, self.stderr
+            time.sleep(0.005)
+        return self.returncode
 
     def send_signal(self, number):
         if self.poll() is None:
@@ -96,11 +103,6 @@ class Forked:
         _kill(self.pid)
         self.send_signal(signal.SIGKILL)  # it may not be the leader of its own group yet
         self.wait()
-
-    def _ended(self, wait):
-        if self.returncode is None:
-            self.returncode = _ask({"pid": self.pid, "wait": wait})
-        return self.returncode
 
 
 _running = ExitStack()

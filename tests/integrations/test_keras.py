@@ -1,8 +1,6 @@
 """Keras 3 on PyTorch, as it is."""
 
 import copy
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -21,6 +19,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.integrations.keras import Classifier, SnapshotCallback
+from tests import processes
 
 pytestmark = [
     pytest.mark.slow,
@@ -249,7 +248,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = processes.run(code)
     assert run.stdout.strip() == (
         "Keras must run on PyTorch, got the backend 'jax': set KERAS_BACKEND=torch before Keras is "
         "imported, or pass each epoch's probabilities to ScoreTable.from_probabilities"

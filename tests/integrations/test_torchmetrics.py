@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning import LightningModule, Trainer
-from torch import distributed, multiprocessing
+from torch import distributed
 from torchmetrics import MetricCollection
 
 from snapsure import augrc, aurc, eaurc
 from snapsure.errors import InvalidInput
 from snapsure.integrations.torchmetrics import AUGRC, AURC, EAURC
+from tests.processes import forked
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +112,13 @@ def worker(rank, folder):
 
 
 def test_two_processes_with_different_numbers_of_points(tmp_path):
-    multiprocessing.spawn(worker, (str(tmp_path),), nprocs=2)
+    with ExitStack() as running:
+        code = f"from {__name__} import worker; import sys; worker(int(sys.argv[1]), sys.argv[2])"
+        loaded = ("lightning", "torchmetrics")
+        ranks = [
+            running.enter_context(forked(code, rank, tmp_path, loaded=loaded)) for rank in range(2)
+        ]
+        assert [rank.wait() for rank in ranks] == [0, 0], [rank.stderr for rank in ranks]
     for rank in range(2):
         values = json.loads((tmp_path / f"{rank}.json").read_text())
         for shares in SHARES:

@@ -6,7 +6,7 @@ import pytest
 from snapsure import RiskCoverageSketch
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

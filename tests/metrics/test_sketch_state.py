@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from snapsure import RiskCoverageSketch
 from snapsure.errors import InvalidInput
+from tests.processes import forked
 
 BATCH = [0.9, 0.8]
 
@@ -189,7 +191,10 @@ def test_ranks_of_torch_distributed_add_up(tmp_path):
     rng = np.random.default_rng(0)
     data = np.column_stack([rng.random(1001), rng.random(1001) < 0.3])
     np.save(tmp_path / "data.npy", data)
-    torch.multiprocessing.spawn(_add_up, args=(str(tmp_path),), nprocs=2)
+    with ExitStack() as running:
+        code = f"from {__name__} import _add_up; import sys; _add_up(int(sys.argv[1]), sys.argv[2])"
+        ranks = [running.enter_context(forked(code, rank, tmp_path)) for rank in range(2)]
+        assert [rank.wait() for rank in ranks] == [0, 0], [rank.stderr for rank in ranks]
     whole = sketch_of(data[:, 0], data[:, 1])
     for rank in range(2):
         assert RiskCoverageSketch.from_state(np.load(tmp_path / f"rank-{rank}.npy")) == whole

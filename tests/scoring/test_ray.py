@@ -37,7 +37,7 @@ from tests import processes
 from tests.scoring.faults import Blocking, Broken, Deadly, Killing, Watched
 from tests.scoring.test_score import files_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
 
@@ -67,6 +67,13 @@ def scored(digits, data, out, executor=None, **options):
     loader = DataLoader(data, batch_size=64)
     options = {"progress": False, "out": out, "executor": executor, **options}
     return score(digits.model(), digits.store, loader, kappas(digits), **options)
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + processes.LONG
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +129,7 @@ def test_a_worker_killed_in_a_piece(digits, cluster, tmp_path, undisturbed):
     data = Killing(digits.test, tmp_path / "data")
     scored(digits, data, tmp_path / "out", RayExecutor(group=3))
     (killed,) = data.noted("killed")
-    assert not Path(f"/proc/{killed}").exists()
+    wait_until(lambda: not Path(f"/proc/{killed}").exists())
     assert files_of(tmp_path / "out") == undisturbed
 
 
@@ -312,10 +319,7 @@ def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
     assert run.returncode == 0, run.stderr
     assert run.stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 points>\n"
     assert [line for line in run.stderr.splitlines() if "rows" not in line] == []
-    deadline = time.monotonic() + processes.LONG
-    while family(mark):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not family(mark))
 
 
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch):

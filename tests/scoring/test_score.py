@@ -31,7 +31,8 @@ def logits_of(digits, epoch, images, store=None):
     model = digits.model()
     (store or digits.store).load_into(model, epoch)
     with torch.no_grad():
-        return model.eval()(images).double()
+        model.eval()
+        return torch.cat([model(part) for part in images.split(256)]).double()  # as scoring does
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +169,7 @@ def test_data_in_every_form(digits, table, form):
     np.testing.assert_array_equal(got.y, table.y)
 
 
-def test_dict_batches_and_logits_in_an_output(digits, table):
+def test_dict_batches_and_logits_in_an_output(digits, table, tmp_path):
     class Wrapped(nn.Module):
         def __init__(self):
             super().__init__()
@@ -178,7 +179,7 @@ def test_dict_batches_and_logits_in_an_output(digits, table):
             return {"logits": self.net(input)}
 
     with_prefix = {f"net.{name}": tensor for name, tensor in digits.store.load(6).items()}
-    store = SnapshotStore(digits.store.path.parent / "wrapped")
+    store = SnapshotStore(tmp_path)
     store.save(with_prefix, 6)
     got = score(Wrapped(), store, Dicts(*digits.test), [SoftmaxResponse()], progress=False)
     np.testing.assert_array_equal(got.kappa("softmax")[0], table.kappa("softmax")[-1])
