@@ -321,3 +321,19 @@ def test_compare(workplace):
     result = run("report", "one", "--contest", "--out", "page.html", cwd=workplace)
     assert result.returncode == 0, result.stderr
     assert "Every way to a confidence" in (workplace / "page.html").read_text()
+
+
+def test_rebuild(tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in (2, 5):
+        store.save({"w": torch.ones(3)}, epoch)
+    held = (store.path / "manifest.json").read_bytes()
+    del store  # it holds the folder
+    (tmp_path / "run" / "manifest.json").unlink()
+    done = run("rebuild", "run", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "2 snapshots, epochs 2…5: run is a store\n")
+    assert (tmp_path / "run" / "manifest.json").read_bytes() == held
+    assert refused(run("rebuild", "run", cwd=tmp_path)) == (
+        "run must have lost its manifest to be rebuilt, got a whole one with 2 snapshots: "
+        "`.verify()` checks them"
+    )

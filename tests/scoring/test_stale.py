@@ -181,6 +181,16 @@ def test_another_reference_is_refused(store, tmp_path, form):
     )
 
 
+def test_a_reference_that_changes_under_its_kappa_is_refused(store, tmp_path):
+    x = X.clone()
+    arguments = (Net(4, 3), store, (X[:300], Y[:300]), NNDistance((x, Y), k=5))
+    score(*arguments, out=tmp_path / "scores", progress=False)
+    x[300:2000] = 0
+    assert "with other kappas" in refusal(
+        lambda: score(*arguments, out=tmp_path / "scores", progress=False)
+    )
+
+
 class Doubled(nn.Linear):
     def forward(self, x):
         return 2 * super().forward(x)

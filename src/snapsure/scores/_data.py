@@ -37,7 +37,6 @@ class Rows(ABC):
             raise InvalidInput(f"`{name}` must hold at least one point, got none: pass some data")
         self.name, self.n, self.batch_size = name, n, batch_size
         self._identity: dict[str, Any] | None = None
-        self._whole: str | None = None
 
     @staticmethod
     def of(data: Any, name: str) -> "Rows":
@@ -100,10 +99,8 @@ class Rows(ABC):
         return self._identity
 
     def whole_identity(self) -> dict[str, Any]:
-        """What tells these rows from all others: they are read once."""
-        if self._whole is None:
-            self._whole = self.digest(0, self.n)
-        return {**self.identity(), "content": self._whole}
+        """What tells these rows from all others: they are read every time, and may change."""
+        return {**self.identity(), "content": self.digest(0, self.n)}
 
     def digest(
         self, start: int, stop: int, advance: Callable[[int], None] = lambda rows: None

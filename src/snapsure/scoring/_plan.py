@@ -190,13 +190,13 @@ def make_plan(
     size = max(1, _SHARD // rows.batch_size) * rows.batch_size if rows.divisible else rows.n
     bounds = [(low, min(low + size, rows.n)) for low in range(0, rows.n, size)]
     table = TableWriter(folder, epochs, [high - low for low, high in bounds])
-    _claim(folder, _identity(model, members, epochs, rows, wanted))
+    resumed = _claim(folder, _identity(model, members, epochs, rows, wanted))
     size = max(1, (group or _group_of(model)) // len(members))
     latest_first = epochs[::-1]
     groups = [tuple(latest_first[i : i + size]) for i in range(0, len(epochs), size)]
     plan = Plan(members, wanted, rows, epochs, bounds, groups, table)
-    for shard in range(len(bounds)):
-        if table.read_digest(shard) is None:  # of which inputs its pieces are, if it has any?
+    for shard in range(len(bounds)) if resumed else ():
+        if table.read_digest(shard) is None:  # nobody knows of which inputs its pieces are
             table.remove(plan.names, shard)
     return plan
 
@@ -263,8 +263,8 @@ def _identity(
     }
 
 
-def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Take a folder for these scores, or go on in it; refuse another's."""
+def _claim(folder: Path, identity: Mapping[str, Any]) -> bool:
+    """Take a folder for these scores; refuse another's. Whether some of them may be there."""
     path = folder / PLAN
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -275,7 +275,7 @@ def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
                 "things in it: choose another"
             )
         _files.write_bytes(path, json.dumps(identity, indent=1).encode())
-        return
+        return False
     try:
         found = json.loads(path.read_bytes())
     except ValueError:
@@ -286,3 +286,4 @@ def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
             f"`out` must hold scores of the same inputs, got {folder} with other "
             f"{' and '.join(differing)}: choose another folder, or delete this one"
         )
+    return True
