@@ -216,6 +216,7 @@ def test_rows_come_in_order_and_say_what_they_are(board):
         assert row.behind.estimate == pytest.approx(100 * (row.eaurc / best.eaurc - 1))
 
 
+@pytest.mark.slow
 def test_a_spoilt_end_is_found():
     """Snapshots whose signal fades: averaging must help, and the verdict says so."""
     board = compare([run_of(seed, drift=1.2, n=1500) for seed in range(3)]).boards["data"]
@@ -231,6 +232,7 @@ def test_holm_by_hand():
     assert _holm(np.array([1.0, 0.9, 0.8]), 0).tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_where_nothing_differs_little_is_found():
     """Two scores of the same quality: p below 0.05 about once in twenty data sets."""
     found = 0
@@ -244,6 +246,7 @@ def test_where_nothing_differs_little_is_found():
     assert found <= 13  # 6 are expected; more than 13 come once in 200 times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [2, 3, 5])
 def test_where_only_runs_differ_little_is_found(runs):
     """Which of two scores is better is each run's luck: of few runs little may be concluded."""
@@ -290,6 +293,7 @@ def test_another_classifier_is_told(board):
     assert "classifier" not in board["coin"].verdict
 
 
+@pytest.mark.slow
 def test_the_same_run_again_changes_nothing_but_that_seeds_do():
     run = run_of()
     once, thrice = compare(run).boards["data"], compare([run] * 3).boards["data"]

@@ -124,6 +124,7 @@ def test_a_higher_level_is_wider():
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_intervals_cover_a_known_truth(level):
     # κ uniform and P(wrong | κ) = 1 − κ: at coverage c the risk is c / 2, so AURC = 1/4; in n
@@ -137,6 +138,7 @@ def test_intervals_cover_a_known_truth(level):
     assert binomtest(hits, sets, level).pvalue > 0.001
 
 
+@pytest.mark.slow
 def test_paired_intervals_cover_a_known_difference():
     # A score independent of the errors has AURC = mean loss = 1/2; the informed one 1/4.
     n, sets, level = 400, 300, 0.9

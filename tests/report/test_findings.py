@@ -62,6 +62,7 @@ def test_positions_are_the_librarys_thresholds(table, found):
                 assert each.bounds[delta][i] == pytest.approx(bound, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_guarantee_holds_for_whichever_position_is_chosen():
     """300 draws; the reader takes the lowest bound of both scores; delta is 0.1."""
     rng = np.random.default_rng(0)

@@ -76,6 +76,7 @@ def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
     assert np.allclose(run.table.kappa("softmax")[-1], final, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_archive_gives_the_same_boards(tmp_path):
     runs = {"a": [run_of(0), run_of(1)], "b": [run_of(2, y_of=3)]}
     save(runs, {"note": 1}, tmp_path)
@@ -124,6 +125,7 @@ def study():
     return compare(open_contest(ROOT / "results" / "contest"))
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_study_found(study):
     """Every number of the page's table, which are bold, and what is said of the whole boards."""
     boards = [study.pooled, *study.boards.values()]

@@ -163,6 +163,7 @@ def test_published_numbers_are_the_papers():
     assert gain == pytest.approx(18.3, abs=0.05)  # as printed in table 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar100-cpu", "cifar100-cpu-underfitted"])
 def test_committed_results_follow_from_the_committed_scores(name):
     folder = Path("results") / name

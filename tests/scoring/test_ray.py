@@ -366,7 +366,7 @@ def test_another_address_than_that_of_this_process(digits, cluster, tmp_path):
 
 
 def test_a_loader_whose_workers_are_running_can_be_sent(digits, cluster, tmp_path):
-    data = TensorDataset(*digits.test)
+    data = TensorDataset(digits.test[0][:100], digits.test[1][:100])
     loader = DataLoader(
         data, batch_size=64, num_workers=1, persistent_workers=True, multiprocessing_context="spawn"
     )

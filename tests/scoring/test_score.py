@@ -289,6 +289,7 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
     assert files_of(whole) == files_of(part)
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
     """Killed by its own data, as soon as something is scored."""
     code = """
@@ -319,6 +320,7 @@ def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
     assert files_of(killed) == files_of(whole)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_the_group(tmp_path):
     # A network of 20 MB in a process of its own: were snapshots kept, 16 more would add 320 MB.
     code = """

@@ -5,6 +5,7 @@ import io
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,7 @@ def _png(pixels: NDArray[Any]) -> str:
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
+@cache
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one module."""
     import vl_convert
