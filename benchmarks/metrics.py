@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Case, peak_megabytes
-from snapsure import PES, aurc, bootstrap, eaurc
+from snapsure import PES, ScoreTable, aurc, bootstrap, eaurc
 
 N = 10**7
 
@@ -44,7 +44,7 @@ def cases() -> Iterator[Case]:
         yield Case(
             f"PES.fit, {rows} × {n:,}",
             "np.sort of the rows, two threads",
-            partial(PES().fit, table, wrong),
+            partial(PES().fit, ScoreTable.from_kappa(table, wrong)),
             partial(_sort_rows, table.view(np.uint64)),
             rounds=9,
         )

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import MCDropout, NNDistance, Recorder, SnapshotStore, SoftmaxResponse, score
-from snapsure.scores._network import Network, private_copy
+from snapsure.networks._network import private_copy
+from snapsure.networks._reference import Reference
 from snapsure.scores._nn_distance import _shares
-from snapsure.scores._reference import Reference
+from snapsure.scoring._worker import watched
 
 BATCH = 256
 
@@ -92,7 +93,7 @@ def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:
     model, images = convolutions(everywhere=everywhere), torch.randn(BATCH, 3, 32, 32)
     y_hat = np.zeros(BATCH, dtype=np.int64)
     kappa = MCDropout(passes=100, layers=layers)
-    network = Network(private_copy(model), [kappa], images[:2])
+    network = watched(private_copy(model), [kappa], images[:2])
     loop = copy.deepcopy(model).eval()
     list(loop)[-2].train()
 

@@ -16,7 +16,7 @@ _FRAMEWORKS = ("lightning.md", "transformers.md", "keras.md", "torchmetrics.md",
 
 
 def pytest_collection_modifyitems(items):
-    """Leave warnings that are not ours to mend to their frameworks."""
+    """Leave warnings that are not ours to fix to their frameworks."""
     for item in items:
         if item.path.name in ("lightning.md", "transformers.md", "keras.md"):
             for rule in _THEIRS:

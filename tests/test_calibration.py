@@ -5,7 +5,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from snapsure import Platt, ece, nll
-from snapsure.calibration import Isotonic, Temperature
 from snapsure.errors import NotFitted
 
 RNG = np.random.default_rng(0)
@@ -13,23 +12,38 @@ KAPPA = RNG.random(2000)
 ERRORS = RNG.random(2000) > 1 / (1 + np.exp(-(5 * KAPPA - 1)))
 
 
-def test_platt_equals_scikit_learns_unpenalised_regression():
-    peer = LogisticRegression(C=1e10, tol=1e-12, max_iter=10_000).fit(KAPPA[:, None], ~ERRORS)
-    platt = Platt().fit(KAPPA, ERRORS)
+@pytest.mark.parametrize("scale", [1.0, 7.0])
+def test_platt_equals_scikit_learns_unpenalised_regression(scale):
+    """Of the log-odds of what lies in [0, 1], else of the score itself."""
+    score = KAPPA * scale
+    x = np.log(KAPPA / (1 - KAPPA)) if scale == 1 else score
+    peer = LogisticRegression(C=1e10, tol=1e-12, max_iter=10_000).fit(x[:, None], ~ERRORS)
+    platt = Platt().fit(score, ERRORS)
+    assert platt.log_odds_ == (scale == 1)
     assert platt.coef_ == pytest.approx((peer.coef_[0, 0], peer.intercept_[0]), rel=1e-4)
-    expected = peer.predict_proba(KAPPA[:, None])[:, 1]
-    np.testing.assert_allclose(platt.predict_proba(KAPPA), expected, atol=1e-6)
+    expected = peer.predict_proba(x[:, None])[:, 1]
+    np.testing.assert_allclose(platt.predict_proba(score), expected, atol=1e-6)
+
+
+def test_a_probability_that_is_honest_stays_as_it_is():
+    rng = np.random.default_rng(1)
+    p = rng.random(200_000)
+    slope, intercept = Platt().fit(p, rng.random(200_000) > p).coef_
+    assert slope == pytest.approx(1, abs=0.02)
+    assert intercept == pytest.approx(0, abs=0.02)
 
 
 def test_platt_finds_the_curve_that_made_the_data():
-    slope, intercept = Platt().fit(KAPPA, ERRORS).coef_
+    slope, shifted = Platt().fit(KAPPA + 1, ERRORS).coef_
+    intercept = shifted + slope
     assert slope == pytest.approx(5, abs=1)
     assert intercept == pytest.approx(-1, abs=0.4)
 
 
 def test_scores_of_any_scale():
     wide = Platt().fit(KAPPA * 1e6 - 3e5, ERRORS).predict_proba(KAPPA * 1e6 - 3e5)
-    np.testing.assert_allclose(wide, Platt().fit(KAPPA, ERRORS).predict_proba(KAPPA), rtol=1e-9)
+    plain = Platt().fit(KAPPA + 1, ERRORS).predict_proba(KAPPA + 1)
+    np.testing.assert_allclose(wide, plain, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("error", "share"), [(0, 11 / 12), (1, 1 / 12)])
@@ -60,34 +74,37 @@ def test_one_point():
     assert 0 < Platt().fit([0.3], [1]).predict_proba([0.3])[0] < 0.5
 
 
-@pytest.mark.parametrize("kind", [Platt, Temperature, Isotonic])
-def test_all_calibrate(kind):
+def test_it_calibrates():
     half = slice(None, 1000), slice(1000, None)
-    p = kind().fit(KAPPA[half[0]], ERRORS[half[0]]).predict_proba(KAPPA[half[1]])
+    p = Platt().fit(KAPPA[half[0]], ERRORS[half[0]]).predict_proba(KAPPA[half[1]])
     assert ((p >= 0) & (p <= 1)).all()
-    before = ece(KAPPA[half[1]], ERRORS[half[1]])
-    assert ece(p, ERRORS[half[1]]) < before
-    name = kind.__name__
-    with pytest.raises(NotFitted) as caught:
-        kind().predict_proba([0.5])
-    assert str(caught.value) == (
-        f"{name} must be fitted before it is used, got one that is not: call .fit"
-    )
+    assert ece(p, ERRORS[half[1]]) < ece(KAPPA[half[1]], ERRORS[half[1]])
 
 
-@pytest.mark.parametrize("kind", [Platt, Temperature, Isotonic])
 @pytest.mark.parametrize("errors", [np.zeros(20), np.ones(20), np.arange(20) < 10])
 @pytest.mark.parametrize("kappa", [np.linspace(0, 1, 20), np.full(20, 0.5), np.full(20, 1.0)])
-def test_edges_give_an_answer_without_a_warning(kind, errors, kappa):
-    p = kind().fit(kappa, errors).predict_proba(kappa)
+def test_edges_give_an_answer_without_a_warning(errors, kappa):
+    p = Platt().fit(kappa, errors).predict_proba(kappa)
     assert np.isfinite(p).all()
 
 
-def test_temperature_keeps_what_is_calibrated_and_cools_what_is_too_sure():
-    rng = np.random.default_rng(1)
-    p = rng.uniform(0.3, 0.95, 20_000)
-    errors = rng.random(20_000) > p
-    assert Temperature().fit(p, errors).temperature_ == pytest.approx(1, abs=0.05)
-    logits = np.log(p / (1 - p))
-    sure = 1 / (1 + np.exp(-3 * logits))
-    assert Temperature().fit(sure, errors).temperature_ == pytest.approx(3, abs=0.2)
+def test_scores_beyond_those_fitted_count_as_the_ends():
+    platt = Platt().fit(KAPPA, ERRORS)
+    ends, beyond = platt.predict_proba([0.0, 1.0]), platt.predict_proba([-3.0, 1.5])
+    assert beyond.tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize("scale", [1.0, 7.0])
+def test_saved_and_loaded(tmp_path, scale):
+    platt = Platt().fit(KAPPA * scale, ERRORS)
+    platt.save(tmp_path / "platt.json")
+    again = Platt.load(tmp_path / "platt.json")
+    assert (again.predict_proba(KAPPA) == platt.predict_proba(KAPPA)).all()
+
+
+def test_unfitted():
+    with pytest.raises(NotFitted) as caught:
+        Platt().predict_proba([0.5])
+    assert str(caught.value) == (
+        "Platt must be fitted before it is used, got one that is not: call .fit"
+    )

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from snapsure import ScoreTable, SnapshotStore
-from snapsure.report.build import evaluate
+from snapsure import ScoreTable, SnapshotStore, Splits, evaluate
 from tests import processes
-from tests.report.test_build import simulated
+from tests.evaluation.test_evaluate import simulated
 
 CODE = "from snapsure.cli import app; app()"
 LOADED = (
-    *("snapsure.cli", "snapsure.scoring", "snapsure.contest", "snapsure.report.page"),
+    *("snapsure.cli", "snapsure.scoring", "snapsure.evaluation", "snapsure.report.page"),
     *("scipy.stats", "torch._dynamo", "tests.network"),
 )
 
@@ -69,7 +68,9 @@ def test_help(command):
 
 
 def test_score_and_evaluate(workplace):
-    result = score(workplace, "--kappa", "softmax,nn,mc", "--reference", "train.npz")
+    result = score(
+        workplace, "--kappa", "softmax,nn_distance,mc_dropout", "--reference", "train.npz"
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
         "<ScoreTable: softmax, nn_distance, mc_dropout; 6 snapshots × 797 points>",
@@ -85,8 +86,8 @@ def test_score_and_evaluate(workplace):
 
     told = run("evaluate", "scores", "--splits", 2, "--json", cwd=workplace)
     content = json.loads(told.stdout)
-    expected = [result.as_dict() for result in evaluate(table, splits=2)]
-    assert content["results"] == json.loads(json.dumps(expected))
+    expected = evaluate(table, protocol=Splits(2)).as_dict()["boards"]
+    assert content["boards"] == json.loads(json.dumps(expected))
     assert content["points"] == 797
     assert content["error"] == table.errors.mean()
 
@@ -129,7 +130,7 @@ def test_interrupted_it_says_how_to_go_on_and_does(workplace):
     """Its data keep it waiting once something is scored, so that Ctrl-C comes in time."""
     (workplace / "held.py").write_text(textwrap.dedent(HELD))
     options = ("--model", "held:network", "--snapshots", "run", "--data", "held:Held")
-    command = ("score", *options, "--kappa", "mc", "--out", "stopped")
+    command = ("score", *options, "--kappa", "mc_dropout", "--out", "stopped")
     with processes.forked(CODE, *command, cwd=workplace, loaded=LOADED) as process:
         while not list((workplace / "stopped").glob("labels/*.npy")):
             assert process.poll() is None, process.stderr
@@ -138,7 +139,7 @@ def test_interrupted_it_says_how_to_go_on_and_does(workplace):
         assert process.wait() == 130
         error = process.stderr
     assert error.splitlines()[-1] == (
-        "snapsure: interrupted. To go on, run the same command again: what is scored is kept."
+        "snapsure: interrupted. To resume, run the same command again: what is scored is kept."
     )
     assert "Traceback" not in error
     (workplace / "free").touch()
@@ -185,14 +186,15 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
         "check the path, or let scoring finish"
     )
     assert refused(score(workplace, "--kappa", "luck")) == (
-        "--kappa must be of softmax, nn, mc, mc_variance, mc_entropy, mc_mutual_information, "
-        "entropy, margin, energy, max_logit, doctor, knn, got 'luck': choose among these"
+        "--kappa must be one of softmax, nn_distance, mc_dropout, mc_dropout_variance, "
+        "mc_dropout_entropy, mc_dropout_mutual_information, entropy, margin, energy, max_logit, "
+        "doctor, deep_knn, got 'luck': choose among these"
     )
-    assert refused(score(workplace, "--kappa", "nn")) == (
-        "--reference must name the training data for nn, got none: add --reference SPEC"
+    assert refused(score(workplace, "--kappa", "nn_distance")) == (
+        "--reference must name the training data for nn_distance, got none: add --reference SPEC"
     )
     assert refused(score(workplace, "--executor", "dask")) == (
-        "--executor must be of local, ray, got 'dask': choose among these"
+        "--executor must be one of local, ray, got 'dask': choose among these"
     )
     assert refused(score(workplace, "--address", "auto")) == (
         "--address must come with --executor ray, got 'auto' alone: add that"
@@ -235,6 +237,14 @@ def test_the_demo_touches_no_folder_of_others(tmp_path):
     assert kept.read_text() == "dear"
 
 
+def test_the_demo_without_scikit_learn_says_what_to_install(tmp_path):
+    code = f"import sys; sys.modules['sklearn'] = None; {CODE}"
+    result = processes.run(code, "demo", "--out", tmp_path / "demo", loaded=LOADED)
+    assert refused(result) == (
+        "import of sklearn halted; None in sys.modules: pip install 'snapsure[sklearn]'"
+    )
+
+
 def test_a_table_without_labels_is_refused(tmp_path):
     ScoreTable({"softmax": np.ones((2, 3))}, np.zeros((2, 3), int)).save(tmp_path)
     assert refused(run("evaluate", tmp_path)) == (
@@ -268,9 +278,9 @@ def test_score_takes_a_folder_that_another_tool_left(workplace):
 
 
 def test_score_by_a_rivals_kappa(workplace):
-    rivals = "entropy,margin,energy,max_logit,doctor,knn"
+    rivals = "entropy,margin,energy,max_logit,doctor,deep_knn"
     assert refused(score(workplace, "--kappa", rivals, out="rivals")) == (
-        "--reference must name the training data for knn, got none: add --reference SPEC"
+        "--reference must name the training data for deep_knn, got none: add --reference SPEC"
     )
     result = score(workplace, "--kappa", rivals, "--reference", "train.npz", out="rivals")
     assert result.returncode == 0, result.stderr
@@ -304,7 +314,7 @@ def test_compare(workplace):
     result = run("compare", *given, cwd=workplace)
     assert all(method in result.stdout for method in methods)
     assert refused(run("compare", *given, "--format", "html", cwd=workplace)) == (
-        "--format must be of terminal, markdown, latex, json, got 'html': choose one"
+        "--format must be one of terminal, markdown, latex, json, got 'html': choose one"
     )
     apart = run("compare", *given, "--apart", "--json", cwd=workplace)
     assert [board["runs"] for board in json.loads(apart.stdout)["boards"]] == [1, 1, 2]
@@ -314,7 +324,9 @@ def test_compare(workplace):
     assert refused(run("compare", *given, "--plot", "board.txt", cwd=workplace)) == (
         "--plot must end in .png, .svg or .pdf, got board.txt: name it so"
     )
-    assert score(workplace, "--kappa", "mc,mc_entropy", out="dropped").returncode == 0
+    assert (
+        score(workplace, "--kappa", "mc_dropout,mc_dropout_entropy", out="dropped").returncode == 0
+    )
     result = run("compare", "dropped", "--json", cwd=workplace)
     rows = json.loads(result.stdout)["boards"][0]["rows"]
     assert {row["passes"] for row in rows if row["method"] == "mc_dropout"} == {100}

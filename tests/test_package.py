@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -14,26 +15,28 @@ SOURCE = Path(snapsure.__file__).parent
 # A module may import only from those before it.
 LAYERS = [
     "errors",
+    "_types",
     "_validate",
     "_files",
+    "_json",
     "_spacing",
     "_logistic",
     "metrics",
     "snapshots",
-    "_table_files",
     "table",
+    "networks",
     "scores",
     "scoring",
     "estimators",
     "calibration",
-    "selective",
-    "analysis",
-    "contest",
+    "threshold",
+    "evaluation",
     "report",
     "integrations",
-    "reproduce",
-    "_inputs",
+    "paper",
     "cli",
+    "testing",
+    "__main__",
 ]
 
 
@@ -87,21 +90,67 @@ def test_the_order_is_really_checked(monkeypatch, tmp_path):
     ]
 
 
-def test_public_names_are_complete_and_sorted():
-    homes = [name for names in snapsure._HOMES.values() for name in names.split()]
-    typed = [
-        name.asname or name.name
-        for node in ast.walk(ast.parse(Path(snapsure.__file__).read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("snapsure.")
-        for name in node.names
-    ]
-    assert sorted(snapsure.__all__) == snapsure.__all__
-    assert sorted(homes) == sorted(typed) == snapsure.__all__ == dir(snapsure)
-    for module, names in snapsure._HOMES.items():
-        exported = __import__(module, fromlist=["__all__"]).__all__
-        assert sorted(names.split()) == sorted(exported), module
+def test_every_public_name_is_there_and_sorted():
+    assert sorted(snapsure.__all__) == snapsure.__all__ == dir(snapsure)
+    assert {"AES", "Estimator", "Executor", "Forward", "Kappa", "Schedule", "Snapshots"} <= {
+        *snapsure.__all__
+    }
     for name in snapsure.__all__:
-        assert getattr(snapsure, name).__doc__
+        assert getattr(snapsure, name).__doc__, name
+
+
+def test_every_public_name_is_written_once():
+    """In the `__init__.py` of its room, as `from … import name as name`."""
+    rooms = [node for node in ast.parse((SOURCE / "__init__.pyi").read_text()).body]
+    starred = [
+        node.module.removeprefix("snapsure.")
+        for node in rooms
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    ]
+    assert "scores" in starred
+    for room in starred:
+        tree = ast.parse((SOURCE / room / "__init__.py").read_text())
+        _, *lines = tree.body
+        assert all(isinstance(line, ast.ImportFrom) for line in lines), room
+        written = [alias.name for line in lines for alias in line.names]
+        assert len({*written}) == len(written)
+        assert all(alias.name == alias.asname for line in lines for alias in line.names), room
+        assert {*written} <= {*snapsure.__all__}
+
+
+def test_a_name_is_looked_up_once():
+    code = "import snapsure; snapsure.AES; print('AES' in vars(snapsure))"
+    assert fresh(code) == ["True"]
+
+
+def test_the_version():
+    assert snapsure.__version__ == metadata.version("snapsure")
+    for command in (["-m", "snapsure"], ["-c", "from snapsure.cli import app; app()"]):
+        run = subprocess.run(
+            [sys.executable, *command, "--version"], capture_output=True, text=True, check=True
+        )
+        assert run.stdout == f"snapsure {snapsure.__version__}\n"
+
+
+def test_contributing_shows_the_rooms_as_they_are():
+    root = Path(__file__).parent.parent
+    made = subprocess.run(
+        [sys.executable, root / "tools" / "rooms.py"], capture_output=True, text=True, check=True
+    ).stdout
+    page = (root / "CONTRIBUTING.md").read_text()
+    assert f"<!-- made by tools/rooms.py -->\n{made}<!-- end -->" in page
+
+
+def test_files_and_functions_stay_small():
+    """At most 400 lines a file, 60 a function: beyond that there is a seam."""
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        assert text.count("\n") <= 400, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                length = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+                assert length <= 60, f"{path}: {node.name}"
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -145,10 +194,10 @@ except ModuleNotFoundError as error:
 
 def test_what_follows_the_table_never_loads_torch():
     names = (
-        "AES, LES, MaxLogitPNorm, PES, Platt, SPTD, ScoreTable, SelectiveClassifier, Temperature, "
+        "AES, LES, MaxLogitPNorm, PES, Platt, SPTD, ScoreTable, Threshold, Temperature, "
         "trajectories"
     )
     loaded = fresh(f"import sys; from snapsure import {names}; print(*sys.modules)")
     assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)
-    loaded = fresh("import sys, snapsure.cli, snapsure.report.build; print(*sys.modules)")
+    loaded = fresh("import sys, snapsure.cli, snapsure.evaluation; print(*sys.modules)")
     assert "torch" not in loaded

@@ -34,7 +34,7 @@ def test_the_ten_lines(digits, tmp_path, monkeypatch, capsys):
     exec(block, names)
     output = capsys.readouterr().out
     assert "E-AURC, AES - final: Interval(estimate=" in output
-    assert "<SelectiveClassifier: κ ≥ " in output
+    assert "<Threshold: κ ≥ " in output
     assert names["table"].names == ["softmax", "mc_dropout"]
 
 

@@ -106,8 +106,8 @@ def test_what_does_not_fit():
         "`kappas['a']` must lie in [0, 1], got 5 … 5: map the score to [0, 1] first"
     )
     assert sentence(InvalidInput, ScoreTable, {"labels": kappa}, labels) == (
-        "`kappas` must have names of letters, digits and _, and none of labels, y, y_hat, got "
-        "'labels': name it otherwise"
+        "`kappas` must have names of letters, digits and _, and none of labels, logits, y, y_hat, "
+        "got 'labels': name it otherwise"
     )
     assert sentence(InvalidInput, ScoreTable, {"a": kappa}, labels.T) == (
         "`labels` must have shape (2, 3), got (3, 2): pass the same points"
@@ -288,3 +288,54 @@ def test_a_table_is_not_saved_among_scores_that_are_not_finished(tmp_path, table
         "has not ended: choose another"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_from_bare_kappa():
+    kappa = np.random.default_rng(0).random((3, 5))
+    table = ScoreTable.from_kappa(kappa, [0, 1, 0, 0, 1], epochs=[4, 6, 9])
+    assert table.names == ["softmax"]
+    assert table.epochs.tolist() == [4, 6, 9]
+    assert table.errors.tolist() == [False, True, False, False, True]
+    np.testing.assert_array_equal(table.kappa("softmax"), kappa)
+    assert ScoreTable.from_kappa(kappa).epochs.tolist() == [1, 2, 3]
+    assert ScoreTable.from_kappa(kappa, name="mine").names == ["mine"]
+    assert sentence(InvalidInput, ScoreTable.from_kappa, kappa[0]) == (
+        "`kappa` must be 2-D (snapshots, n), got shape (5,): reshape it"
+    )
+
+
+def test_some_of_the_snapshots():
+    rng = np.random.default_rng(1)
+    logits = rng.random((6, 3))
+    y_hat = logits.argmax(axis=1)
+    table = ScoreTable(
+        {"softmax": rng.random((4, 6))},
+        np.tile(y_hat, (4, 1)),
+        np.zeros(6),
+        epochs=[2, 4, 6, 8],
+        logits=logits,
+        provenance={"model": "mine"},
+    )
+    some = table.select([8, 4])
+    assert some.epochs.tolist() == [4, 8]
+    np.testing.assert_array_equal(some.kappa("softmax"), table.kappa("softmax")[[1, 3]])
+    assert (some.provenance, some.logits is table.logits) == ({"model": "mine"}, False)
+    np.testing.assert_array_equal(some.logits, logits)
+    for wanted in ([2, 4], [3, 8]):
+        assert sentence(InvalidInput, table.select, wanted) == (
+            "`epochs` must be some of the table's 4, its last (8) among them, got "
+            f"{wanted}: see .epochs"
+        )
+
+
+def test_logits_and_provenance_are_kept(tmp_path):
+    logits = np.random.default_rng(2).random((5, 3))
+    labels = logits.argmax(axis=1)[None]
+    table = ScoreTable({"softmax": np.full((1, 5), 0.5)}, labels, provenance={"model": "mine"})
+    table.with_logits(logits).save(tmp_path / "table")
+    again = ScoreTable.open(tmp_path / "table")
+    np.testing.assert_array_equal(again.logits, logits)
+    assert again.provenance == {"model": "mine"}
+    np.testing.assert_array_equal(again.rows([3, 1]).logits, logits[[3, 1]])
+    table.save(tmp_path / "table")
+    assert ScoreTable.open(tmp_path / "table").logits is None

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import NDArray
 
-from snapsure.errors import StorageError
+from snapsure._types import Array
+from snapsure.errors import InvalidInput, StorageError
 
 _MARK = ".partial-"
 _TEMPORARY = re.compile(re.escape(_MARK) + r"[0-9a-f]{12}-(.+)")
@@ -56,7 +56,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def write_array(path: Path, values: NDArray[Any]) -> None:
+def write_array(path: Path, values: Array) -> None:
     """Write an array as `.npy`, whole or not at all.
 
     Not by `np.save`: it writes through C's own buffer, and does not hear of a disk that is full
@@ -67,6 +67,24 @@ def write_array(path: Path, values: NDArray[Any]) -> None:
         header = np.lib.format.header_data_from_array_1_0(array)
         np.lib.format.write_array_header_1_0(file, header)
         file.write(array.data)
+
+
+def claim(folder: Path, mark: str, argument: str, of: str) -> bool:
+    """Make a folder, or take an empty one, or one with a file `mark`; whether the mark is there.
+
+    Raises
+    ------
+    InvalidInput
+        If the folder holds other things: nothing of others is touched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    marked = (folder / mark).exists()
+    if not marked and any(folder.iterdir()):
+        raise InvalidInput(
+            f"{argument} must be a new folder or one of {of}, got {folder} with other things in "
+            "it: choose another"
+        )
+    return marked
 
 
 def remove_partial(folder: Path, names: re.Pattern[str]) -> None:

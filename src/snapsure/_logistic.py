@@ -1,9 +1,8 @@
 """Logistic regression by Newton's method: few features, exact to the last digits, no warnings."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from snapsure._types import Bools, Floats, Ints
 
 _STEPS = 100
 _ENOUGH = 1e-12
@@ -16,6 +15,16 @@ def sigmoid(z: Floats) -> Floats:
     small = np.exp(-np.abs(z))
     p: Floats = np.where(z >= 0, 1, small) / (1 + small)
     return p
+
+
+def log_odds(logits: Floats, chosen: Ints) -> Floats:
+    """Log-odds of the chosen class's softmax in each row: exact where the softmax rounds to 1."""
+    at = chosen[:, None]
+    others = logits - np.take_along_axis(logits, at, axis=1)
+    np.put_along_axis(others, at, -np.inf, axis=1)
+    top = others.max(axis=1)
+    odds: Floats = -(top + np.log(np.exp(others - top[:, None]).sum(axis=1)))
+    return odds
 
 
 def fit_logistic(features: Floats, target: Floats, penalty: Floats) -> Floats:
@@ -53,7 +62,7 @@ def logit(p: Floats) -> Floats:
     return np.log(held) - np.log1p(-held)
 
 
-def platt_curve(score: Floats, wrong: NDArray[np.bool_]) -> tuple[float, float]:
+def platt_curve(score: Floats, wrong: Bools) -> tuple[float, float]:
     """Slope and intercept, in units of the score, of the logistic curve to "was right"."""
     target = (~wrong).astype(np.float64)
     if _separable(score, wrong):
@@ -68,7 +77,7 @@ def platt_curve(score: Floats, wrong: NDArray[np.bool_]) -> tuple[float, float]:
     return float(slope / spread), float(intercept - slope * center / spread)
 
 
-def _separable(score: Floats, wrong: NDArray[np.bool_]) -> bool:
+def _separable(score: Floats, wrong: Bools) -> bool:
     """Whether a logistic curve could grow without end: one kind only, or a gap between the two."""
     if wrong.all() or not wrong.any():
         return True

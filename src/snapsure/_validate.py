@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from snapsure._types import Array, Bools, Floats, Ints, Losses, Scores
 from snapsure.errors import InvalidInput
-
-Floats = NDArray[np.floating[Any]]
-Losses = NDArray[Any]  # bool for 0/1 errors, else float64
 
 # Above this, neighbouring integers share one float64.
 _EXACT_INTEGER = 2**53
 
 
-def kappa(value: ArrayLike, name: str = "kappa", *, ndim: Sequence[int] = (1,)) -> Floats:
+def kappa(value: ArrayLike, name: str = "kappa", *, ndim: Sequence[int] = (1,)) -> Scores:
     """Give scores as finite, contiguous float32 or float64 that sort as the originals do.
 
     float32 stays (it sorts in half the time), everything narrower becomes float32 or float64
@@ -73,7 +71,7 @@ def losses(
     return x.astype(np.float64)
 
 
-def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> NDArray[np.bool_]:
+def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> Bools:
     """Give 0/1 errors as bool, one per point of the array `of`; refuse any other loss."""
     name = "errors"
     x = losses(value, shape, name, of=of)
@@ -86,7 +84,7 @@ def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> NDArr
     return x.astype(np.bool_, copy=False)
 
 
-def probabilities(value: ArrayLike, name: str = "p") -> NDArray[np.float64]:
+def probabilities(value: ArrayLike, name: str = "p") -> Floats:
     """Give probabilities of being right as float64 in [0, 1]."""
     x = _column(value, name)
     outside = np.flatnonzero((x < 0) | (x > 1))
@@ -99,7 +97,7 @@ def probabilities(value: ArrayLike, name: str = "p") -> NDArray[np.float64]:
     return x.astype(np.float64)
 
 
-def logits(value: ArrayLike, name: str = "logits") -> NDArray[np.float64]:
+def logits(value: ArrayLike, name: str = "logits") -> Floats:
     """Give one finite row of float64 per point, one column per class."""
     x = numbers(value, name)
     if x.ndim != 2:
@@ -111,7 +109,7 @@ def logits(value: ArrayLike, name: str = "logits") -> NDArray[np.float64]:
     return x.astype(np.float64)
 
 
-def labels(value: ArrayLike, shape: tuple[int, ...], name: str, of: str) -> NDArray[np.int64]:
+def labels(value: ArrayLike, shape: tuple[int, ...], name: str, of: str) -> Ints:
     """Give the class of each point of an array `of`, (n, classes), whose shape is given."""
     x = whole_numbers(_column(value, name), name)
     same_length(of, shape[:1], name, x.size)
@@ -200,7 +198,7 @@ def number(value: float, name: str) -> float:
     return x
 
 
-def whole_numbers(value: ArrayLike, name: str) -> NDArray[np.int64]:
+def whole_numbers(value: ArrayLike, name: str) -> Ints:
     """Read class ids or epochs."""
     x = numbers(value, name)
     if x.dtype.kind == "f" and not (x == np.floor(x)).all():
@@ -208,7 +206,7 @@ def whole_numbers(value: ArrayLike, name: str) -> NDArray[np.int64]:
     return x.astype(np.int64)
 
 
-def in_range(labels: NDArray[np.int64], classes: int, what: str) -> None:
+def in_range(labels: Ints, classes: int, what: str) -> None:
     """Refuse labels that are no class."""
     bad = np.flatnonzero((labels < 0) | (labels >= classes))
     if bad.size:
@@ -218,7 +216,7 @@ def in_range(labels: NDArray[np.int64], classes: int, what: str) -> None:
         )
 
 
-def numbers(value: ArrayLike, name: str) -> NDArray[Any]:
+def numbers(value: ArrayLike, name: str) -> Array:
     """Read lists, arrays and tensors as a NumPy array of numbers, torch never being imported."""
     try:
         x = np.asarray(_from_torch(value))
@@ -254,7 +252,7 @@ def _from_torch(value: Any) -> Any:
     return value.float() if value.dtype == torch.bfloat16 else value.numpy()
 
 
-def _column(value: ArrayLike, name: str) -> NDArray[Any]:
+def _column(value: ArrayLike, name: str) -> Array:
     x = numbers(value, name)
     if x.ndim != 1:
         raise InvalidInput(
@@ -265,14 +263,14 @@ def _column(value: ArrayLike, name: str) -> NDArray[Any]:
     return np.ascontiguousarray(x)
 
 
-def _not_empty(x: NDArray[Any], name: str) -> None:
+def _not_empty(x: Array, name: str) -> None:
     if x.size == 0:
         raise InvalidInput(
             f"`{name}` must hold at least one value, got shape {x.shape}: pass a non-empty set"
         )
 
 
-def _finite(x: NDArray[Any], name: str, axes: tuple[str, str] = ("row", "snapshot")) -> None:
+def _finite(x: Array, name: str, axes: tuple[str, str] = ("row", "snapshot")) -> None:
     """Refuse NaN and infinity; `axes` are named from the last one on."""
     if x.dtype.kind != "f":
         return
@@ -290,7 +288,7 @@ def _finite(x: NDArray[Any], name: str, axes: tuple[str, str] = ("row", "snapsho
     )
 
 
-def _to_float64(x: NDArray[Any]) -> NDArray[np.float64]:
+def _to_float64(x: Array) -> Floats:
     """Convert exactly, or to dense ranks where float64 would merge different values."""
     if x.dtype.kind == "f":
         with np.errstate(over="ignore"):

@@ -1,28 +1,31 @@
-"""From a confidence to the probability of being right.
+"""From a confidence to the probability of being right."""
 
-`Platt` is what the paper uses; `Isotonic` and `Temperature` are there to compare with.
-"""
-
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from snapsure import _validate
-from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
-from snapsure.estimators._table import fitted
-
-__all__ = ["Platt"]
-
-Floats = NDArray[np.float64]
+from snapsure import _json, _validate
+from snapsure._logistic import logit, platt_curve, sigmoid
+from snapsure._types import Floats
+from snapsure.errors import NotFitted
 
 
 class Platt:
     """Logistic regression, without penalty, from κ to "was right".
 
+    It is fitted to the log-odds log κ / (1 − κ) where all κ lie in [0, 1], so that the identity is
+    among the curves it can draw (and later values beyond count as 0 or 1); to κ itself elsewhere.
+
     Where that has no answer (only right or only wrong points, or a κ that parts them perfectly),
     the targets are Platt's own: (right + 1) / (right + 2) and 1 / (wrong + 2) instead of 1 and 0.
     A constant κ gives the share of right points.
+
+    Attributes
+    ----------
+    coef_ : (slope, intercept)
+    log_odds_ : bool
+        Whether they are of the log-odds.
 
     Examples
     --------
@@ -33,58 +36,49 @@ class Platt:
     """
 
     def __init__(self) -> None:
-        self.coef_: tuple[float, float] | None = None  # (slope, intercept) in units of κ
+        self._fitted: tuple[tuple[float, float], bool] | None = None
+
+    @property
+    def coef_(self) -> tuple[float, float]:
+        """Slope and intercept."""
+        return self._known()[0]
+
+    @property
+    def log_odds_(self) -> bool:
+        """Whether they are of the log-odds of κ."""
+        return self._known()[1]
 
     def fit(self, kappa: ArrayLike, errors: ArrayLike) -> "Platt":
         """Fit on held-out points: κ (n,), errors (n,)."""
         score = _validate.kappa(kappa).astype(np.float64)
-        self.coef_ = platt_curve(score, _validate.errors(errors, score.shape))
-        return self
-
-    def predict_proba(self, kappa: ArrayLike) -> Floats:
-        """Probability of being right, (n,)."""
-        slope, intercept = fitted(self.coef_, "Platt")
-        return sigmoid(slope * _validate.kappa(kappa).astype(np.float64) + intercept)
-
-
-class Temperature:
-    """p = sigmoid(logit(κ) / T): one number, for a κ that is nearly a probability already."""
-
-    def __init__(self) -> None:
-        self.temperature_: float | None = None
-
-    def fit(self, kappa: ArrayLike, errors: ArrayLike) -> "Temperature":
-        """Fit on held-out points: κ (n,) in [0, 1], errors (n,)."""
-        p = _validate.probabilities(kappa, "kappa")
-        wrong = _validate.errors(errors, p.shape)
-        sharpness = fit_logistic(logit(p)[:, None], (~wrong).astype(np.float64), np.full(1, 1e-6))
-        self.temperature_ = 1 / max(float(sharpness[0]), 1e-6)
-        return self
-
-    def predict_proba(self, kappa: ArrayLike) -> Floats:
-        """Probability of being right, (n,)."""
-        temperature = fitted(self.temperature_, "Temperature")
-        return sigmoid(logit(_validate.probabilities(kappa, "kappa")) / temperature)
-
-
-class Isotonic:
-    """The best rising step function from κ to "was right"."""
-
-    def __init__(self) -> None:
-        self._steps: Any = None
-
-    def fit(self, kappa: ArrayLike, errors: ArrayLike) -> "Isotonic":
-        """Fit on held-out points: κ (n,), errors (n,)."""
-        from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
-
-        score = _validate.kappa(kappa).astype(np.float64)
         wrong = _validate.errors(errors, score.shape)
-        self._steps = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        self._steps.fit(score, (~wrong).astype(np.float64))
+        log_odds = bool(score.min() >= 0 and score.max() <= 1)
+        self._fitted = platt_curve(logit(score) if log_odds else score, wrong), log_odds
         return self
 
     def predict_proba(self, kappa: ArrayLike) -> Floats:
         """Probability of being right, (n,)."""
-        steps = fitted(self._steps, "Isotonic")
-        values: Floats = steps.predict(_validate.kappa(kappa).astype(np.float64))
-        return values
+        (slope, intercept), log_odds = self._known()
+        score = _validate.kappa(kappa).astype(np.float64)
+        return sigmoid(slope * (logit(score) if log_odds else score) + intercept)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        (slope, intercept), log_odds = self._known()
+        content = {"slope": slope, "intercept": intercept, "log_odds": log_odds}
+        _json.write(path, "Platt", content)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Platt":
+        """Read what `save` wrote."""
+        content = _json.read(path, "Platt", ("slope", "intercept", "log_odds"))
+        platt = cls()
+        platt._fitted = (content["slope"], content["intercept"]), content["log_odds"]
+        return platt
+
+    def _known(self) -> tuple[tuple[float, float], bool]:
+        if self._fitted is None:
+            raise NotFitted(
+                "Platt must be fitted before it is used, got one that is not: call .fit"
+            )
+        return self._fitted

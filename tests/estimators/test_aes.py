@@ -5,6 +5,7 @@ import pytest
 
 from snapsure import AES, Evenly
 from snapsure.errors import InvalidInput
+from tests.estimators.tables import of
 
 KAPPA = np.random.default_rng(0).random((250, 40))
 
@@ -13,7 +14,7 @@ KAPPA = np.random.default_rng(0).random((250, 40))
 def test_the_mean_over_a_rounded_linspace(k):
     grid = np.rint(np.linspace(100, 250, k)).astype(int)
     expected = KAPPA[grid - 1].mean(axis=0)
-    np.testing.assert_allclose(AES(k=k).confidence(KAPPA), expected, rtol=1e-12)
+    np.testing.assert_allclose(AES(k=k).confidence(of(KAPPA)), expected, rtol=1e-12)
 
 
 def test_what_evenly_records_is_what_it_averages():
@@ -23,30 +24,32 @@ def test_what_evenly_records_is_what_it_averages():
         kappa = np.random.default_rng(total).random((total, 9))
         some = kappa[np.array(recorded) - 1]
         np.testing.assert_array_equal(
-            AES(k=10).confidence(some, epochs=recorded), AES(k=10).confidence(kappa)
+            AES(k=10).confidence(of(some, epochs=recorded)), AES(k=10).confidence(of(kappa))
         )
-        np.testing.assert_allclose(AES(k=10).confidence(kappa), some.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(AES(k=10).confidence(of(kappa)), some.mean(axis=0), rtol=1e-12)
 
 
 def test_asked_for_more_than_there_are_it_uses_each_once():
-    assert AES(k=30).snapshots([10, 20, 30, 40, 50]).tolist() == [1, 2, 3, 4]
-    assert AES(k=30, start=0.0).snapshots([10, 20, 30, 40, 50]).tolist() == [0, 1, 2, 3, 4]
-    np.testing.assert_allclose(AES(k=999).confidence(KAPPA), KAPPA[99:].mean(axis=0), rtol=1e-12)
+    assert AES(k=30).snapshots([10, 20, 30, 40, 50]) == [20, 30, 40, 50]
+    assert AES(k=30, start=0.0).snapshots([10, 20, 30, 40, 50]) == [10, 20, 30, 40, 50]
+    np.testing.assert_allclose(
+        AES(k=999).confidence(of(KAPPA)), KAPPA[99:].mean(axis=0), rtol=1e-12
+    )
 
 
 def test_a_resumed_run_and_epochs_from_zero():
-    assert AES(k=30).snapshots(np.arange(101, 111)).tolist() == list(range(10))
-    assert AES(k=30, start=0.0).snapshots([0, 1, 2, 3]).tolist() == [0, 1, 2, 3]
+    assert AES(k=30).snapshots(np.arange(101, 111)) == list(range(101, 111))
+    assert AES(k=30, start=0.0).snapshots([0, 1, 2, 3]) == [0, 1, 2, 3]
 
 
 def test_one_snapshot_is_its_own_kappa():
-    assert (AES().confidence(KAPPA[:1]) == KAPPA[0]).all()
-    assert (AES(k=1).confidence(KAPPA) == KAPPA[-1]).all()
+    assert (AES().confidence(of(KAPPA[:1])) == KAPPA[0]).all()
+    assert (AES(k=1).confidence(of(KAPPA)) == KAPPA[-1]).all()
 
 
 def test_the_nearest_snapshots_and_of_two_as_near_the_later():
     # The grid of T = 100, k = 3 is 40, 70, 100.
-    assert AES(k=3).snapshots([35, 50, 65, 75, 100]).tolist() == [0, 3, 4]
+    assert AES(k=3).snapshots([35, 50, 65, 75, 100]) == [35, 75, 100]
 
 
 @pytest.mark.parametrize(
@@ -55,19 +58,9 @@ def test_the_nearest_snapshots_and_of_two_as_near_the_later():
         (lambda: AES(k=0), "`k` must be a whole number ≥ 1, got 0: raise it"),
         (lambda: AES(start=1), "`start` must lie in [0, 1), got 1: write 40 % as 0.4"),
         (
-            lambda: AES().confidence(KAPPA[0]),
-            "`kappa` must be 2-D (snapshots, n), got shape (40,): reshape it",
-        ),
-        (
-            lambda: AES().confidence(KAPPA * 2),
-            f"`kappa` must lie in [0, 1], got {KAPPA.max() * 2} at row "
-            f"{KAPPA.argmax() % 40} of snapshot {KAPPA.argmax() // 40}: "
-            "map the score to [0, 1] first",
-        ),
-        (
-            lambda: AES().confidence(KAPPA[:3], epochs=[1, 2]),
-            "`epochs` must be 3 rising numbers, one per snapshot, got [1, 2]: "
-            "pass the table's epochs",
+            lambda: AES().snapshots([1, 3, 2]),
+            "`epochs` must be rising numbers, one per snapshot, got [1, 3, 2]: "
+            "pass the table's or the store's epochs",
         ),
     ],
 )
@@ -75,3 +68,18 @@ def test_refusals(call, sentence):
     with pytest.raises(InvalidInput) as caught:
         call()
     assert str(caught.value) == sentence
+
+
+def test_what_it_selects_is_what_it_averages():
+    """A store of `Evenly(100, k=30)`, scored in part: epochs are known, not guessed."""
+    epochs = AES().snapshots(range(1, 251))
+    assert len(epochs) == 30
+    part = of(KAPPA[np.array(epochs) - 1], epochs=epochs)
+    assert (AES().confidence(part) == AES().confidence(of(KAPPA))).all()
+
+
+def test_fitted_it_keeps_to_its_snapshots():
+    fitted = AES(k=3).fit(of(KAPPA))
+    assert fitted.snapshots(range(1, 251)) == [100, 175, 250]
+    part = of(KAPPA[[99, 120, 174, 249]], epochs=[100, 121, 175, 250])
+    assert (fitted.confidence(part) == AES(k=3).confidence(of(KAPPA))).all()

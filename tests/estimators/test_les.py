@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from snapsure import LES, Platt, eaurc, nll
 from snapsure.errors import NotFitted
+from tests.estimators.tables import of
 
 
 def table(seed, n=600, snapshots=25, signal=1.0):
@@ -21,7 +22,7 @@ def table(seed, n=600, snapshots=25, signal=1.0):
 
 def test_equals_scikit_learns_logistic_regression():
     kappa, errors = table(0)
-    les = LES(k=20).fit(kappa, errors)
+    les = LES(k=20).fit(of(kappa, errors))
     assert not les.fallback_
     at = les.epochs_ - 1
     assert at[0] == 0
@@ -31,7 +32,9 @@ def test_equals_scikit_learns_logistic_regression():
     scaled = (logits - logits.mean(axis=0)) / logits.std(axis=0)
     peer = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000).fit(scaled, ~errors)
     np.testing.assert_allclose(les.coef_, peer.coef_[0], atol=1e-5)
-    np.testing.assert_allclose(les.confidence(kappa), peer.predict_proba(scaled)[:, 1], atol=1e-6)
+    np.testing.assert_allclose(
+        les.confidence(of(kappa)), peer.predict_proba(scaled)[:, 1], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,32 +43,32 @@ def test_equals_scikit_learns_logistic_regression():
 )
 def test_it_uses_k_of_the_snapshots_there_are(epochs, used):
     kappa, errors = table(0)
-    chosen = LES(k=20).fit(kappa, errors, epochs).epochs_
+    chosen = LES(k=20).fit(of(kappa, errors, epochs)).epochs_
     assert len(chosen) == used
     assert (chosen[0], chosen[-1]) == (epochs[0], epochs[-1])
-    assert len(LES(k=99).fit(kappa, errors, epochs).epochs_) == 25
+    assert len(LES(k=99).fit(of(kappa, errors, epochs)).epochs_) == 25
 
 
 def test_few_errors_fall_back_to_platt_on_the_final_kappa():
     kappa, errors = table(1)
     errors[np.flatnonzero(errors)[29:]] = False
-    les = LES().fit(kappa, errors)
+    les = LES().fit(of(kappa, errors))
     assert les.fallback_
     assert les.epochs_.tolist() == [25]
     expected = Platt().fit(kappa[-1], errors).predict_proba(kappa[-1])
-    np.testing.assert_allclose(les.confidence(kappa), expected, rtol=1e-12)
+    np.testing.assert_allclose(les.confidence(of(kappa)), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("errors", [np.zeros(50), np.ones(50)])
 def test_one_kind_only(errors):
-    p = LES().fit(np.random.default_rng(2).random((3, 50)), errors).confidence(np.eye(3))
+    p = LES().fit(of(np.random.default_rng(2).random((3, 50)), errors)).confidence(of(np.eye(3)))
     assert ((p > 0) & (p < 1)).all()
 
 
 def test_kappa_of_exactly_zero_and_one():
     kappa, errors = table(3)
     kappa = np.round(kappa)
-    p = LES().fit(kappa, errors).confidence(kappa)
+    p = LES().fit(of(kappa, errors)).confidence(of(kappa))
     assert ((p > 0) & (p < 1)).all()
     assert p[~errors].mean() > p[errors].mean()
 
@@ -73,10 +76,11 @@ def test_kappa_of_exactly_zero_and_one():
 def test_snapshots_that_all_agree():
     kappa, errors = table(4)
     same = np.repeat(kappa[-1:], 25, axis=0)
-    les = LES().fit(same, errors)
+    les = LES().fit(of(same, errors))
     np.testing.assert_allclose(les.coef_, les.coef_[0], rtol=1e-6)
-    assert np.corrcoef(les.confidence(same), kappa[-1])[0, 1] > 0.9
-    constant = LES().fit(np.full((25, 600), 0.7), errors).confidence(np.full((25, 600), 0.7))
+    assert np.corrcoef(les.confidence(of(same)), kappa[-1])[0, 1] > 0.9
+    flat = of(np.full((25, 600), 0.7), errors)
+    constant = LES().fit(flat).confidence(flat)
     np.testing.assert_allclose(constant, (~errors).mean(), rtol=1e-6)
 
 
@@ -91,7 +95,7 @@ def test_never_worse_than_platt_by_more_than_noise_over_200_tables():
             logits = np.log(kappa[-1] / (1 - kappa[-1])) + 0.01 * rng.normal(size=kappa.shape)
             kappa = 1 / (1 + np.exp(-logits))
         fit, rest = slice(None, 800), slice(800, None)
-        les = LES().fit(kappa[:, fit], errors[fit]).confidence(kappa[:, rest])
+        les = LES().fit(of(kappa[:, fit], errors[fit])).confidence(of(kappa[:, rest]))
         platt = Platt().fit(kappa[-1, fit], errors[fit]).predict_proba(kappa[-1, rest])
         ranks.append(eaurc(les, errors[rest]) - eaurc(platt, errors[rest]))
         losses.append(nll(les, errors[rest]) - nll(platt, errors[rest]))
@@ -105,10 +109,11 @@ def test_never_worse_than_platt_by_more_than_noise_over_200_tables():
 
 def test_saved_and_loaded(tmp_path):
     kappa, errors = table(5)
-    les = LES(k=7).fit(kappa, errors, epochs=np.arange(2, 52, 2))
+    points = of(kappa, errors, epochs=np.arange(2, 52, 2))
+    les = LES(k=7).fit(points)
     les.save(tmp_path / "les.json")
     again = LES.load(tmp_path / "les.json")
-    assert (again.confidence(kappa) == les.confidence(kappa)).all()
+    assert (again.confidence(points) == les.confidence(points)).all()
     assert again.epochs_.tolist() == les.epochs_.tolist()
     assert again.k == 7
 

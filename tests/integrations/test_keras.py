@@ -201,7 +201,7 @@ def test_a_schedule_and_going_on(digits, tmp_path):
     message = sentence(model.fit, *data, epochs=1, verbose=0, batch_size=500, callbacks=[more])
     assert message == (
         f"`store` must be empty when a training begins, got 3 snapshots in {tmp_path / 'store'}: "
-        "choose another folder, or go on from a checkpoint of that training"
+        "choose another folder, or resume from a checkpoint of that training"
     )
 
 

@@ -193,7 +193,7 @@ def test_resumed_it_goes_on_and_started_anew_it_refuses(digits, tmp_path):
     message = sentence(trainer(tmp_path, parts("store")).fit, module(digits), *loaders(digits))
     assert message == (
         f"`store` must be empty when a training begins, got 4 snapshots in {tmp_path / 'store'}: "
-        "choose another folder, or go on from a checkpoint of that training"
+        "choose another folder, or resume from a checkpoint of that training"
     )
 
 

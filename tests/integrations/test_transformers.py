@@ -224,7 +224,7 @@ def test_resumed_it_goes_on_and_started_anew_it_refuses(tmp_path):
         trainer(task, tmp_path / "theirs", SnapshotCallback(tmp_path / "store")).train()
     assert str(caught.value) == (
         f"`store` must be empty when a training begins, got 4 snapshots in {tmp_path / 'store'}: "
-        "choose another folder, or go on from a checkpoint of that training"
+        "choose another folder, or resume from a checkpoint of that training"
     )
     early = SnapshotCallback(tmp_path / "early", steps=10)
     stop = {"max_steps": 10, "save_strategy": "steps", "save_steps": 10}

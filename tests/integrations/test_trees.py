@@ -23,10 +23,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
-from snapsure import AES, Report, ScoreTable, eaurc
+from snapsure import AES, Report, ScoreTable, Splits, eaurc, evaluate
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.integrations.trees import score_stages
-from snapsure.report.build import METHODS, evaluate
 from tests.processes import run
 
 pytestmark = pytest.mark.slow
@@ -270,10 +269,11 @@ def digits_table(request):
 def test_the_whole_way_to_a_page(digits_table, tmp_path):
     """AES, PES and LES, judged, and on the page what the functions give."""
     table = digits_table
-    results = {each.method: each for each in evaluate(table, splits=2, resamples=100)}
-    assert list(results) == [method.name for method in METHODS]
+    found = evaluate(table, protocol=Splits(2), resamples=100)
+    results = {each.method: each for each in found.boards["softmax"].rows}
+    assert list(results) == ["final", "AES k=10", "AES k=30", "AES k=50", "PES", "LES"]
     final = eaurc(table.kappa("softmax")[-1], table.errors)
-    aes = eaurc(AES(30).confidence(table.kappa("softmax"), table.epochs), table.errors)
+    aes = eaurc(AES(30).confidence(table), table.errors)
     assert results["final"].eaurc == final
     assert results["AES k=30"].eaurc == aes
     assert all(0 <= results[name].eaurc <= 1 for name in ("PES", "LES"))
@@ -297,7 +297,9 @@ def test_evaluated_from_the_command_line(tmp_path):
     told = run(command, "evaluate", tmp_path / "scores", "--splits", 1, "--json")
     content = json.loads(told.stdout)
     assert (content["points"], content["snapshots"]) == (len(y), ROUNDS)
-    assert content["results"][0]["eaurc"] == eaurc(table.kappa("softmax")[-1], table.errors)
+    assert content["boards"][0]["rows"][0]["eaurc"] == eaurc(
+        table.kappa("softmax")[-1], table.errors
+    )
 
 
 def test_no_library_is_loaded_before_a_model_of_it():

@@ -9,17 +9,17 @@ from snapsure import (
     PES,
     Platt,
     ScoreTable,
-    SelectiveClassifier,
+    Threshold,
     brier,
     ece,
+    evaluate,
     nll,
     rc_curve,
     trajectories,
 )
 from snapsure.errors import InvalidInput
-from snapsure.report.build import evaluate
 from snapsure.report.findings import DELTAS, METHODS, POSITIONS, _positions, find, plain
-from tests.report.test_build import simulated
+from tests.evaluation.test_evaluate import simulated
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,8 @@ def found(table):
 
 
 def test_results_are_those_of_evaluate(table, found):
-    expected = {r.method: r for r in evaluate(table, names=["softmax"]) if r.method in METHODS}
+    rows = evaluate(table, names=["softmax"], methods=METHODS).boards["softmax"].rows
+    expected = {row.method: row for row in rows}
     assert found.results == expected
     assert found.accuracy == 1 - table.errors.mean()
 
@@ -41,12 +42,12 @@ def test_results_are_those_of_evaluate(table, found):
 def test_positions_are_the_librarys_thresholds(table, found):
     scores = {
         "final": table.kappa("softmax")[-1],
-        "AES": AES().confidence(table.kappa("softmax"), table.epochs),
+        "AES": AES().confidence(table),
     }
     for name, each in found.positions.items():
         assert len(each.theta) == POSITIONS
         for i in range(0, POSITIONS, 7):
-            chosen = SelectiveClassifier.at_coverage(scores[name], (i + 1) / POSITIONS)
+            chosen = Threshold.at_coverage(scores[name], (i + 1) / POSITIONS)
             accepted = chosen.accepts(scores[name])
             assert each.theta[i] == chosen.theta
             assert each.coverage[i] == chosen.coverage
@@ -94,12 +95,9 @@ def test_along_training(table, found):
     assert found.surer == 0.5
     assert np.array_equal(found.groups.green_eaurc, expected.green_eaurc)
     assert np.array_equal(found.groups.red_eaurc, expected.red_eaurc)
-    assert found.averaged.tolist() == table.epochs[AES().snapshots(table.epochs)].tolist()
-    pes = PES().fit(table.kappa("softmax"), table.errors)
-    layers = [
-        (int(table.epochs[each.snapshot]), int(table.epochs[each.cut]), each.edge)
-        for each in pes.layers_
-    ]
+    assert found.averaged.tolist() == AES().snapshots(table.epochs)
+    pes = PES().fit(table)
+    layers = [(each.epoch, each.cut, each.edge) for each in pes.layers_]
     assert [(layer.epoch, layer.cut_epoch, layer.edge) for layer in found.layers] == layers
     assert sum(layer.points for layer in found.layers) == found.points
     first = table.kappa("softmax")[-1] <= pes.layers_[0].edge
@@ -134,7 +132,7 @@ def test_reliability_on_the_other_half(table, found):
 
 
 def test_points_and_classes(table, found):
-    aes = AES().confidence(table.kappa("softmax"), table.epochs)
+    aes = AES().confidence(table)
     wrong = np.flatnonzero(table.errors)
     assert found.mistakes.tolist() == wrong[np.argsort(-aes[wrong], kind="stable")][:12].tolist()
     ranks = [np.argsort(np.argsort(score)) for score in (found.final, aes)]
@@ -143,7 +141,7 @@ def test_points_and_classes(table, found):
     assert found.moved["Right, surer by AES"][0] == right[np.argmax(rise[right])]
     assert found.moved["Right, less sure by AES"][0] == right[np.argmin(rise[right])]
     (only,) = found.classes  # the simulated points are all predicted as class 0
-    accepted = SelectiveClassifier.at_coverage(aes, 0.8).accepts(aes)
+    accepted = Threshold.at_coverage(aes, 0.8).accepts(aes)
     assert (only.accepted, only.wrong) == (accepted.sum(), table.errors[accepted].sum())
 
 

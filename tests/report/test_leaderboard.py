@@ -8,7 +8,7 @@ from rich.console import Console
 
 from snapsure import Run, compare
 from snapsure.report import leaderboard
-from tests.contest.test_compare import run_of
+from tests.evaluation.test_compare import run_of
 
 
 @pytest.fixture(scope="module")

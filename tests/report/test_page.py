@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import sync_playwright
 
-from snapsure import AES, Report, ScoreTable, SelectiveClassifier, compare
+from snapsure import AES, Report, ScoreTable, Threshold, compare
 from snapsure.errors import InvalidInput
+from snapsure.paper.archive import Experiment
 from snapsure.report import findings
 from snapsure.report.findings import POSITIONS, find
-from snapsure.reproduce.archive import Experiment
 from tests.browser import BROWSER, needs_browser
 
 FLAGS = [
@@ -132,12 +132,12 @@ def test_charts_are_drawn_with_descriptions_and_tables(chromium, page_file):
 
 @needs_browser
 def test_the_slider_shows_what_the_library_computes(chromium, page_file, table):
-    aes = AES().confidence(table.kappa("softmax"), table.epochs)
+    aes = AES().confidence(table)
     found = find(table)
     with opened(chromium, page_file) as page:
         for step in (1, 50, 160, POSITIONS):
             page.fill('[data-role="coverage"]', str(step))
-            chosen = SelectiveClassifier.at_coverage(aes, step / POSITIONS)
+            chosen = Threshold.at_coverage(aes, step / POSITIONS)
             accepted = chosen.accepts(aes)
             assert float(shown(page, "theta")) == chosen.theta
             risk = table.errors[accepted].mean()
@@ -149,7 +149,7 @@ def test_the_slider_shows_what_the_library_computes(chromium, page_file, table):
         page.select_option('[data-role="delta"]', "0.001")
         page.fill('[data-role="coverage"]', "100")
         final = table.kappa("softmax")[-1]
-        assert float(shown(page, "theta")) == SelectiveClassifier.at_coverage(final, 0.5).theta
+        assert float(shown(page, "theta")) == Threshold.at_coverage(final, 0.5).theta
         assert shown(page, "which") == "final softmax"
         bound = found.positions["final"].bounds[0.001][99]
         assert 0 <= float(shown(page, "bound")[:-2]) - 100 * bound < 0.0100001
@@ -307,10 +307,10 @@ def test_a_million_points_stay_responsive(chromium, tmp_path, monkeypatch):
     table = scored(1_000_000, snapshots=3)
     path = Report(table).save(tmp_path / "million.html")
     assert path.stat().st_size < 2 * MEGABYTE
-    aes = AES().confidence(table.kappa("softmax"), table.epochs)
+    aes = AES().confidence(table)
     with opened(chromium, path) as page:
         page.fill('[data-role="coverage"]', "150")
-        chosen = SelectiveClassifier.at_coverage(aes, 0.75)
+        chosen = Threshold.at_coverage(aes, 0.75)
         assert float(shown(page, "theta")) == chosen.theta
         assert shown(page, "handed") == "250,000"
         data = json.loads(page.text_content("#data"))

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from snapsure import MCDropout
 from snapsure.errors import InvalidInput
-from tests.scores.contract import evaluate, small_network
+from snapsure.testing import kappa_of, small_network
 
 PASSES = 25
 STATISTICS = ["mean", "variance", "entropy", "mutual_information"]
@@ -173,5 +173,5 @@ class Functional(nn.Module):
 
 def refusal(model, kappa=None):
     with pytest.raises(InvalidInput) as caught:
-        evaluate(kappa or MCDropout(), model, torch.zeros(3, 5), np.zeros(3, int))
+        kappa_of(kappa or MCDropout(), model, torch.zeros(3, 5), np.zeros(3, int))
     return str(caught.value)

@@ -8,7 +8,7 @@ from torch import nn
 
 from snapsure import DeepKNN, NNDistance, score
 from snapsure.errors import InvalidInput
-from tests.scores.contract import KappaContract, evaluate, small_network
+from snapsure.testing import KappaContract, kappa_of, small_network
 
 
 class TestDeepKNN(KappaContract):
@@ -48,7 +48,7 @@ def test_equals_scikit_learn(n, k, height):
     points = torch.randn(n, 16, generator=rng) * 3 + height
     queries = torch.randn(600, 16, generator=rng) * 0.1 + height
     kappa = DeepKNN((points, np.arange(n) % 3), k=k)
-    ours = evaluate(kappa, Embedding(16), queries, np.zeros(600, int), batch_size=600)
+    ours = kappa_of(kappa, Embedding(16), queries, np.zeros(600, int), batch_size=600)
     np.testing.assert_allclose(2 * (1 - ours), sun(queries, points, k), atol=1e-6)
 
 
@@ -57,7 +57,7 @@ def test_by_hand():
     points = torch.tensor([[2.0, 0.0], [0.0, 0.5], [-3.0, 0.0]])
     for k, distance in ((1, 0), (2, 2**0.5), (3, 2), (9, 2)):
         kappa = DeepKNN((points, [0, 1, 2]), k=k)
-        ours = evaluate(kappa, Embedding(2), torch.tensor([[5.0, 0.0]]), np.array([0]))
+        ours = kappa_of(kappa, Embedding(2), torch.tensor([[5.0, 0.0]]), np.array([0]))
         assert ours[0] == pytest.approx(1 - distance / 2, abs=1e-7)
 
 
@@ -66,7 +66,7 @@ def test_lengths_change_nothing():
     points, queries = torch.randn(50, 4, generator=rng), torch.randn(9, 4, generator=rng)
     longer = points * torch.rand(50, 1, generator=rng).add(0.1)
     plain, scaled = (
-        evaluate(DeepKNN((x, np.zeros(50, int)), k=5), Embedding(4), q, np.zeros(9, int))
+        kappa_of(DeepKNN((x, np.zeros(50, int)), k=5), Embedding(4), q, np.zeros(9, int))
         for x, q in ((points, queries), (longer, queries * 100))
     )
     np.testing.assert_allclose(plain, scaled, atol=1e-6)
@@ -74,7 +74,7 @@ def test_lengths_change_nothing():
 
 def test_a_zero_embedding_has_no_direction():
     points = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    ours = evaluate(DeepKNN((points, [0, 1]), k=1), Embedding(2), torch.zeros(2, 2), np.zeros(2))
+    ours = kappa_of(DeepKNN((points, [0, 1]), k=1), Embedding(2), torch.zeros(2, 2), np.zeros(2))
     np.testing.assert_allclose(ours, 0.5)
 
 
@@ -90,7 +90,7 @@ def test_refusals():
         DeepKNN((torch.zeros(4, 5), [0, 1, 0, 1]), k=0)
     assert str(caught.value) == "`k` must be a whole number ≥ 1, got 0: raise it"
     with pytest.raises(InvalidInput) as caught:
-        evaluate(DeepKNN(torch.zeros(4, 5)), small_network(), torch.zeros(3, 5), np.zeros(3, int))
+        kappa_of(DeepKNN(torch.zeros(4, 5)), small_network(), torch.zeros(3, 5), np.zeros(3, int))
     assert str(caught.value) == (
         "`reference` must come with labels, got inputs alone: "
         "pass (inputs, labels) or a data set of pairs"

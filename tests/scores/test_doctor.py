@@ -7,7 +7,7 @@ import torch
 from snapsure import Doctor
 from snapsure.scores._base import softmax_of
 from snapsure.scores._logits import Logits
-from tests.scores.contract import KappaContract
+from snapsure.testing import KappaContract
 
 
 class TestDoctor(KappaContract):

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from snapsure import MCDropout, SoftmaxResponse
-from snapsure.scores._network import Network, private_copy
-from tests.scores.contract import evaluate, small_network
+from snapsure.networks._network import private_copy
+from snapsure.scoring._worker import watched
+from snapsure.testing import kappa_of, small_network
 from tests.scores.dropout import (
     MODELS,
     PASSES,
@@ -40,7 +41,7 @@ def test_the_last_and_named_dropouts_alone_are_switched_on(name):
     for layers, names in (("last", [last]), (others, others), ([last, *others], [last, *others])):
         torch.manual_seed(3)
         model, inputs, y_hat = make(), torch.randn(12, width), np.arange(12) % 4
-        ours = evaluate(MCDropout(PASSES, layers=layers), model, inputs, y_hat)
+        ours = kappa_of(MCDropout(PASSES, layers=layers), model, inputs, y_hat)
         runs = naive(model, inputs, names=names)
         np.testing.assert_allclose(ours, by_definition("mean", runs, y_hat), atol=1e-6)
         assert ours.std() > 1e-5
@@ -56,9 +57,9 @@ def test_several_in_one_pass_are_as_each_alone():
         for statistic in STATISTICS
         for seed in (0, 1)
     ]
-    alone = [evaluate(kappa, model, inputs, y_hat) for kappa in kappas]
+    alone = [kappa_of(kappa, model, inputs, y_hat) for kappa in kappas]
     for order in (range(len(kappas)), range(len(kappas))[::-1]):
-        network = Network(private_copy(model), kappas, inputs[:2])
+        network = watched(private_copy(model), kappas, inputs[:2])
         with torch.inference_mode():
             for _ in range(2):
                 forward = network.run(inputs)
@@ -69,7 +70,7 @@ def test_several_in_one_pass_are_as_each_alone():
 def test_what_a_pass_without_dropout_is_asked_for_is_not_disturbed():
     model, inputs, y_hat = Residual(), torch.randn(12, 5), np.arange(12) % 4
     kappa = MCDropout(3, layers="last")
-    network = Network(private_copy(model), [kappa, MCDropout(3)], inputs[:2])
+    network = watched(private_copy(model), [kappa, MCDropout(3)], inputs[:2])
     with torch.inference_mode():
         forward = network.run(inputs)
         before = SoftmaxResponse().score(forward, y_hat, None)
@@ -81,7 +82,7 @@ def test_what_a_pass_without_dropout_is_asked_for_is_not_disturbed():
 def test_a_layer_that_only_some_batches_use_late_is_not_replayed():
     torch.manual_seed(3)
     model, inputs, y_hat = SometimesLate(), torch.randn(12, 5), np.arange(12) % 4
-    network = Network(private_copy(model), [MCDropout(PASSES)], torch.zeros(2, 5))
+    network = watched(private_copy(model), [MCDropout(PASSES)], torch.zeros(2, 5))
     with torch.inference_mode():
         ours = MCDropout(PASSES, seed=7).score(network.run(inputs), y_hat, None)
     expected = by_definition("mean", naive(model, inputs, seed=7), y_hat)
@@ -91,7 +92,7 @@ def test_a_layer_that_only_some_batches_use_late_is_not_replayed():
 def test_a_forward_of_the_users_own_is_left_in_place():
     model = small_network()
     model[0].forward = lambda x: nn.Linear.forward(model[0], x) * 2
-    network = Network(model.eval(), [MCDropout(3)], torch.zeros(2, 5))
+    network = watched(model.eval(), [MCDropout(3)], torch.zeros(2, 5))
     own = model[0].forward
     with torch.inference_mode():
         MCDropout(3).score(network.run(torch.randn(6, 5)), np.zeros(6, int), None)
@@ -118,7 +119,7 @@ def counted(network, names):
 )
 def test_what_dropout_cannot_change_runs_once_per_batch(layers, middle):
     kappa = MCDropout(10, layers=layers)
-    network = Network(private_copy(two_dropouts()), [kappa], torch.zeros(2, 5))
+    network = watched(private_copy(two_dropouts()), [kappa], torch.zeros(2, 5))
     calls = counted(network, ["0.0", "2.0", "4"])
     with torch.inference_mode():
         kappa.score(network.run(torch.randn(6, 5)), np.zeros(6, int), None)
@@ -127,7 +128,7 @@ def test_what_dropout_cannot_change_runs_once_per_batch(layers, middle):
 
 def test_statistics_of_the_same_masks_share_their_passes():
     kappas = [MCDropout(10, statistic=statistic) for statistic in STATISTICS]
-    network = Network(private_copy(two_dropouts()), kappas, torch.zeros(2, 5))
+    network = watched(private_copy(two_dropouts()), kappas, torch.zeros(2, 5))
     calls = counted(network, ["4"])
     with torch.inference_mode():
         forward = network.run(torch.randn(6, 5))
@@ -156,7 +157,7 @@ def test_dropout_as_a_function_stays_off_where_modules_are_named():
 
     torch.manual_seed(0)
     model, inputs, y_hat = Both(), torch.randn(12, 5), np.arange(12) % 4
-    ours = evaluate(MCDropout(PASSES, layers=["drop"]), model, inputs, y_hat)
+    ours = kappa_of(MCDropout(PASSES, layers=["drop"]), model, inputs, y_hat)
     expected = by_definition("mean", naive(model, inputs), y_hat)
     np.testing.assert_allclose(ours, expected, atol=1e-6)
 
@@ -177,9 +178,9 @@ def test_a_named_dropout_that_is_off_needs_a_rate():
     )
     inputs, y_hat = torch.randn(6, 5), np.zeros(6, int)
     with pytest.warns(UserWarning, match="where dropout '1' has 0:"):
-        on = evaluate(MCDropout(PASSES, 0.3, ["1"]), model, inputs, y_hat)
+        on = kappa_of(MCDropout(PASSES, 0.3, ["1"]), model, inputs, y_hat)
     model[1].p = 0.3
-    assert (on == evaluate(MCDropout(PASSES, layers=["1"]), model, inputs, y_hat)).all()
+    assert (on == kappa_of(MCDropout(PASSES, layers=["1"]), model, inputs, y_hat)).all()
 
 
 @pytest.mark.parametrize("layers", ["all", "last"])
@@ -187,7 +188,7 @@ def test_a_dropout_that_is_off_stays_off_whatever_the_rate(layers):
     torch.manual_seed(0)
     model, inputs, y_hat = two_dropouts(), torch.randn(6, 5), np.zeros(6, int)
     model[3].p, model[1].p = 0.0, 0.3
-    ours = evaluate(MCDropout(PASSES, 0.3, layers), model, inputs, y_hat)
+    ours = kappa_of(MCDropout(PASSES, 0.3, layers), model, inputs, y_hat)
     expected = by_definition("mean", naive(model, inputs, 0.3, names=["1"]), y_hat)
     np.testing.assert_allclose(ours, expected, atol=1e-6)
 

@@ -9,7 +9,7 @@ from snapsure import Energy, MaxLogit
 from snapsure.errors import InvalidInput
 from snapsure.scores._logits import Logits
 from snapsure.scores._squash import squash
-from tests.scores.contract import KappaContract, evaluate, small_network
+from snapsure.testing import KappaContract, kappa_of, small_network
 
 
 class Unbounded(KappaContract):
@@ -19,7 +19,7 @@ class Unbounded(KappaContract):
         model = small_network(classes=1).eval()
         with torch.no_grad():
             logit = model(inputs)[:, 0]
-        ours = evaluate(self.make(inputs, None), model, inputs, np.zeros(60, int))
+        ours = kappa_of(self.make(inputs, None), model, inputs, np.zeros(60, int))
         np.testing.assert_allclose(ours, squash(logit), atol=1e-6)
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from snapsure import Entropy
 from snapsure.scores._logits import Logits
-from tests.scores.contract import KappaContract
+from snapsure.testing import KappaContract
 
 
 class TestEntropy(KappaContract):

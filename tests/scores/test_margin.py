@@ -6,7 +6,7 @@ import torch
 
 from snapsure import Margin
 from snapsure.scores._logits import Logits
-from tests.scores.contract import KappaContract
+from snapsure.testing import KappaContract
 
 
 class TestMargin(KappaContract):

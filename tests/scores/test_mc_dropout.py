@@ -7,8 +7,9 @@ from torch import nn
 
 from snapsure import MCDropout, SoftmaxResponse
 from snapsure.errors import InvalidInput
-from snapsure.scores._network import Network, private_copy
-from tests.scores.contract import KappaContract, evaluate, small_network
+from snapsure.networks._network import private_copy
+from snapsure.scoring._worker import watched
+from snapsure.testing import KappaContract, kappa_of, small_network
 from tests.scores.dropout import MODELS, PASSES, STATISTICS, by_definition, drops, naive
 
 # Each statistic, and each way to choose layers.
@@ -38,7 +39,7 @@ def test_equals_the_plain_loop_under_the_same_seed(name, p):
     inputs = torch.randn(12, width)
     y_hat = np.arange(12) % 4
     ours = {
-        statistic: evaluate(MCDropout(PASSES, p, "all", statistic, seed=7), model, inputs, y_hat)
+        statistic: kappa_of(MCDropout(PASSES, p, "all", statistic, seed=7), model, inputs, y_hat)
         for statistic in STATISTICS
     }
     runs = naive(model, inputs, p, seed=7)
@@ -74,8 +75,8 @@ def test_at_a_rate_of_nearly_0_the_mean_is_the_softmax_response():
     model, inputs = small_network(), torch.randn(300, 5)
     drops(model)["2"].p = 1e-12  # so that no unit is ever dropped, and none is scaled in float32
     y_hat = np.arange(300) % 4
-    softmax = evaluate(SoftmaxResponse(), model, inputs, y_hat)
-    ours = evaluate(MCDropout(10), model, inputs, y_hat)
+    softmax = kappa_of(SoftmaxResponse(), model, inputs, y_hat)
+    ours = kappa_of(MCDropout(10), model, inputs, y_hat)
     np.testing.assert_allclose(ours, softmax, rtol=1e-12)
 
 
@@ -83,8 +84,8 @@ def test_at_a_small_rate_the_mean_ranks_like_the_softmax_response():
     torch.manual_seed(3)
     model, inputs, y_hat = small_network(), torch.randn(300, 5), np.zeros(300, int)
     drops(model)["2"].p = 1e-3
-    softmax = evaluate(SoftmaxResponse(), model, inputs, y_hat)
-    ours = evaluate(MCDropout(50), model, inputs, y_hat)
+    softmax = kappa_of(SoftmaxResponse(), model, inputs, y_hat)
+    ours = kappa_of(MCDropout(50), model, inputs, y_hat)
     assert np.corrcoef(softmax.argsort().argsort(), ours.argsort().argsort())[0, 1] > 0.99
 
 
@@ -95,7 +96,7 @@ def test_confident_points_stay_apart():
         model[1].weight.copy_(torch.tensor([[1.0], [0.0]]).expand(2, 64))
     inputs = torch.linspace(0.3, 0.35, 40)[:, None].expand(40, 64)
     kappa = MCDropout(PASSES)
-    network = Network(private_copy(model), [kappa], inputs[:2])
+    network = watched(private_copy(model), [kappa], inputs[:2])
     with torch.inference_mode():
         forward = network.run(inputs)
         logits = torch.stack([*forward.samples(kappa.sampling)]).double()
@@ -111,13 +112,13 @@ def test_the_seed_matters_and_the_callers_generator_does_not():
     inputs, y_hat = torch.randn(20, 5), np.zeros(20, int)
     model = small_network()
     torch.manual_seed(1)
-    first = evaluate(MCDropout(10), model, inputs, y_hat)
+    first = kappa_of(MCDropout(10), model, inputs, y_hat)
     state = torch.get_rng_state()
     torch.manual_seed(2)
-    assert (evaluate(MCDropout(10), model, inputs, y_hat) == first).all()
-    assert (evaluate(MCDropout(10, seed=1), model, inputs, y_hat) != first).any()
+    assert (kappa_of(MCDropout(10), model, inputs, y_hat) == first).all()
+    assert (kappa_of(MCDropout(10, seed=1), model, inputs, y_hat) != first).any()
     torch.set_rng_state(state)
-    evaluate(MCDropout(10), model, inputs, y_hat)
+    kappa_of(MCDropout(10), model, inputs, y_hat)
     assert (torch.get_rng_state() == state).all()
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from snapsure import MCDropout
-from tests.scores.contract import evaluate
+from snapsure.testing import kappa_of
 from tests.scores.dropout import PASSES, two_dropouts
 
 
@@ -18,7 +18,7 @@ def told(*kappas, model, rows=120, batch=256, y_hat=None):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for kappa in kappas:
-            evaluate(kappa, model, inputs, y_hat, batch_size=batch)
+            kappa_of(kappa, model, inputs, y_hat, batch_size=batch)
     return [str(one.message) for one in caught]
 
 
@@ -49,7 +49,7 @@ def reference_correlation(model, y_hat, rows):
     inputs = torch.randn(rows, 5, generator=torch.Generator().manual_seed(0))
     answers = y_hat(inputs)
     mean, variance = (
-        evaluate(MCDropout(PASSES, statistic=statistic), model, inputs, answers)
+        kappa_of(MCDropout(PASSES, statistic=statistic), model, inputs, answers)
         for statistic in ("mean", "variance")
     )
     ranks = mean.argsort().argsort(), variance.argsort().argsort()

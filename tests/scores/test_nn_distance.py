@@ -7,7 +7,7 @@ from torch import nn
 
 from snapsure import NNDistance
 from snapsure.errors import InvalidInput
-from tests.scores.contract import KappaContract, evaluate, small_network
+from snapsure.testing import KappaContract, kappa_of, small_network
 
 
 class TestNNDistance(KappaContract):
@@ -50,7 +50,7 @@ def test_equals_the_plain_definition_at_any_distance(n, scale, height):
     queries = torch.randn(20, 16, generator=rng) * scale + height * scale
     queries[:3] = points[:3]  # distance 0
     labels, y_hat = np.arange(n) % 10, np.arange(20) % 10
-    ours = evaluate(NNDistance((points, labels), k=25), Embedding(16), queries, y_hat)
+    ours = kappa_of(NNDistance((points, labels), k=25), Embedding(16), queries, y_hat)
     expected = plain(queries, y_hat, points, labels, 25)
     np.testing.assert_allclose(ours, expected, atol=3e-5)
 
@@ -61,21 +61,21 @@ def test_a_tight_cluster_far_from_the_mean_is_computed_again_in_float64():
     points[200:] += torch.randn(200, 8, generator=rng)
     queries = points[200:220] + 0.01
     labels, y_hat = np.arange(400) % 4, np.arange(20) % 4
-    ours = evaluate(NNDistance((points, labels), k=50), Embedding(8, 4), queries, y_hat)
+    ours = kappa_of(NNDistance((points, labels), k=50), Embedding(8, 4), queries, y_hat)
     np.testing.assert_allclose(ours, plain(queries, y_hat, points, labels, 50), atol=1e-5)
 
 
 def test_where_the_plain_formula_is_zero_over_zero():
     points = torch.tensor([[0.0], [5000.0]])
     kappa = NNDistance((points, [0, 1]), k=2)
-    values = evaluate(kappa, Embedding(1, 2), torch.tensor([[2000.0], [4000.0]]), np.array([0, 0]))
+    values = kappa_of(kappa, Embedding(1, 2), torch.tensor([[2000.0], [4000.0]]), np.array([0, 0]))
     assert values.tolist() == [1.0, 0.0]
 
 
 def test_fewer_points_than_k_are_all_used():
     points = torch.randn(5, 3)
     y_hat = np.array([0, 1])
-    ours = evaluate(NNDistance((points, [0, 0, 1, 1, 1])), Embedding(3, 2), points[:2], y_hat)
+    ours = kappa_of(NNDistance((points, [0, 0, 1, 1, 1])), Embedding(3, 2), points[:2], y_hat)
     expected = plain(points[:2], y_hat, points, np.array([0, 0, 1, 1, 1]), 5)
     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
@@ -86,7 +86,7 @@ def test_the_embedding_is_the_input_of_the_last_linear_layer_or_the_one_named():
     labels, y_hat = np.arange(50) % 4, np.arange(6) % 4
     with torch.no_grad():
         for layer, part in ((None, model[:5]), ("3", model[:3]), ("0", model[:0])):
-            ours = evaluate(NNDistance((points, labels), k=10, layer=layer), model, queries, y_hat)
+            ours = kappa_of(NNDistance((points, labels), k=10, layer=layer), model, queries, y_hat)
             expected = plain(part(queries), y_hat, part(points), labels, 10)
             np.testing.assert_allclose(ours, expected, atol=1e-5)
 
@@ -94,7 +94,7 @@ def test_the_embedding_is_the_input_of_the_last_linear_layer_or_the_one_named():
 def refusal(kappa, model, inputs=None):
     inputs = torch.zeros(3, 5) if inputs is None else inputs
     with pytest.raises(InvalidInput) as caught:
-        evaluate(kappa, model, inputs, np.zeros(len(inputs), int))
+        kappa_of(kappa, model, inputs, np.zeros(len(inputs), int))
     return str(caught.value)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from snapsure import SoftmaxResponse
 from snapsure.scores._base import softmax_of
-from tests.scores.contract import KappaContract
+from snapsure.testing import KappaContract
 
 
 class TestSoftmaxResponse(KappaContract):

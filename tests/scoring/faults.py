@@ -58,10 +58,10 @@ class Deadly(Watched):
 
 
 class Broken(Watched):
-    """Raises at row 300 until it is mended."""
+    """Raises at row 300 until it is fixed."""
 
     def meet(self, i):
-        if i == 300 and not (self.folder / "mended").exists():
+        if i == 300 and not (self.folder / "fixed").exists():
             self.note("tries", f"{i}\n")
             raise OSError("image 300 is truncated\nand more")
 

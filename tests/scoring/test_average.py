@@ -37,7 +37,7 @@ def trained(tmp_path):
 @pytest.mark.parametrize(("k", "start"), [(30, 0.4), (3, 0.4), (12, 0.0), (1, 0.4)])
 def test_it_is_the_mean_of_the_states_that_aes_takes(trained, k, start):
     store = trained(plain)
-    states = [store.load(store.epochs[i]) for i in AES(k, start).snapshots(store.epochs)]
+    states = [store.load(epoch) for epoch in AES(k, start).snapshots(store.epochs)]
     ours = average_weights(plain(), store.path, k=k, start=start).state_dict()
     for name, value in ours.items():
         mean = torch.stack([state[name].double() for state in states]).mean(dim=0)
@@ -91,7 +91,7 @@ def test_statistics_are_taken_anew(trained, batch_size):
     torch.testing.assert_close(ours[1].running_var.double(), variance, rtol=1e-5, atol=1e-6)
     assert ours[1].momentum == 0.1
     # The weights are the mean all the same, and whole numbers come from that pass.
-    states = [store.load(store.epochs[i]) for i in AES().snapshots(store.epochs)]
+    states = [store.load(epoch) for epoch in AES().snapshots(store.epochs)]
     mean = torch.stack([state["0.weight"].double() for state in states]).mean(dim=0)
     torch.testing.assert_close(ours[0].weight, mean.float(), rtol=0, atol=0)
     assert ours[1].num_batches_tracked == 40 // batch_size

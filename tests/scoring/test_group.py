@@ -12,7 +12,7 @@ from snapsure.errors import InvalidInput
 from snapsure.scoring import _plan
 from snapsure.scoring._executor import Executor
 from snapsure.scoring._plan import Piece, make_plan
-from snapsure.scoring._schedule import Schedule
+from snapsure.scoring._queue import Queue
 from snapsure.scoring._worker import Worker
 from tests.scoring.test_score import files_of
 
@@ -42,15 +42,15 @@ class Shuffled(Executor):
 
     def run(self, plan, model, todo, advance):
         workers = [Worker(plan, model) for _ in range(3)]
-        schedule, flying = Schedule(plan, todo, width=2), []
+        queue, flying = Queue(plan, todo, width=2), []
         while True:
-            while len(flying) < 3 and (piece := schedule.next()):
+            while len(flying) < 3 and (piece := queue.next()):
                 flying.append(piece)
             if not flying:
                 return
             piece = flying.pop(self._random.randrange(len(flying)))
             self._random.choice(workers).do(piece, advance)
-            schedule.done(piece)
+            queue.done(piece)
             self.done.append(piece)
 
 
@@ -104,18 +104,19 @@ def make_order(digits, tmp_path):
 
 
 def test_members_of_an_ensemble_go_together(digits, other_digits, tmp_path, shards):
-    ensemble = Ensemble([digits.store, other_digits.store], base=NNDistance(digits.train, k=5))
+    ensemble = Ensemble([digits.store, other_digits.store])
+    kappa = NNDistance(digits.train, k=5)
     trees = []
     for group in (1, 5):
         out = tmp_path / str(group)
-        plan = make_plan(digits.model(), None, digits.test, ensemble, out, group)
+        plan = make_plan(digits.model(), ensemble, digits.test, kappa, out, group)
         assert len(plan.groups[0]) == (1 if group == 1 else 2)
         executor = LocalExecutor(group)
         score(
             digits.model(),
-            None,
-            digits.test,
             ensemble,
+            digits.test,
+            kappa,
             out=out,
             executor=executor,
             progress=False,

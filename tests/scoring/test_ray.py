@@ -113,9 +113,8 @@ def test_an_ensemble_whose_store_is_being_written_to(
         out = tmp_path / name
         score(
             digits.model(),
-            None,
-            digits.test,
             Ensemble(stores),
+            digits.test,
             out=out,
             executor=executor,
             progress=False,
@@ -142,7 +141,7 @@ def test_a_piece_that_always_fails_is_named_and_the_others_finish(
     assert str(caught.value) == (
         "every piece must be scored, got 1 that failed at every try: "
         "epoch 6, rows 256…511 (OSError: image 300 is truncated): "
-        "mend the cause and score again, the rest is kept"
+        "fix the cause and score again, the rest is kept"
     )
     assert isinstance(caught.value, RuntimeError)
     assert len(data.noted("tries")) == 2 + 2  # the group, then the final snapshot alone
@@ -151,7 +150,7 @@ def test_a_piece_that_always_fails_is_named_and_the_others_finish(
     }
     assert not (out / "table.json").exists()
 
-    (data.folder / "mended").touch()
+    (data.folder / "fixed").touch()
     (data.folder / "reads").unlink()
     scored(digits, data, out, RayExecutor(group=3, retries=1))
     assert files_of(out) == undisturbed

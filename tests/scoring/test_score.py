@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from snapsure import (
+    AES,
     Ensemble,
     LocalExecutor,
     MCDropout,
@@ -99,8 +100,8 @@ def test_mc_dropout_by_the_definition(digits, table):
 def test_the_ensemble_is_the_classifier(digits, other_digits):
     stores = [digits.store, other_digits.store.path]
     images, y = digits.test
-    table = score(digits.model(), None, digits.test, Ensemble(stores), progress=False)
-    assert table.names == ["ensemble"]
+    table = score(digits.model(), Ensemble(stores), digits.test, progress=False)
+    assert table.names == ["softmax"]
     members = [digits.store, other_digits.store]
     mean = [
         np.mean([logits_of(digits, e, images, s).softmax(dim=1).numpy() for s in members], axis=0)
@@ -112,7 +113,7 @@ def test_the_ensemble_is_the_classifier(digits, other_digits):
     for t, probability in enumerate(mean):
         assert (table.labels[t] == probability.argmax(axis=1)).all()
         np.testing.assert_allclose(
-            table.kappa("ensemble")[t],
+            table.kappa("softmax")[t],
             probability[np.arange(len(images)), answer],
             rtol=1e-4,
             atol=1e-7,
@@ -120,10 +121,32 @@ def test_the_ensemble_is_the_classifier(digits, other_digits):
 
 
 def test_an_ensemble_of_another_kappa(digits, other_digits):
-    kappa = Ensemble([digits.store, other_digits.store], base=MCDropout(passes=3))
-    table = score(digits.model(), None, (digits.test[0][:50], None), kappa, progress=False)
-    assert table.names == ["ensemble_mc_dropout"]
+    """Several κ of one ensemble in one call: each is the mean of its members'."""
+    ensemble = Ensemble([digits.store, other_digits.store])
+    kappas = [SoftmaxResponse(), MCDropout(passes=3)]
+    points = (digits.test[0][:50], None)
+    table = score(digits.model(), ensemble, points, kappas, progress=False)
+    assert table.names == ["softmax", "mc_dropout"]
     assert table.y is None
+    alone = score(digits.model(), ensemble, points, progress=False)
+    assert (alone.kappa("softmax") == table.kappa("softmax")).all()
+
+
+def test_some_of_the_snapshots_are_enough(digits, tmp_path):
+    """Nobody pays for snapshots that no estimator asks for."""
+    epochs = AES(k=2).snapshots(digits.store.epochs)
+    some = score(digits.model(), digits.store.select(epochs), digits.test, progress=False)
+    every = score(digits.model(), digits.store, digits.test, progress=False)
+    assert some.epochs.tolist() == epochs == [2, 6]
+    assert (some.kappa("softmax") == every.select(epochs).kappa("softmax")).all()
+    assert (AES(k=2).confidence(some) == AES(k=2).confidence(every)).all()
+
+
+def test_an_ensemble_of_some_of_the_snapshots(digits, other_digits):
+    ensemble = Ensemble([digits.store, other_digits.store])
+    some = score(digits.model(), ensemble.select([3, 6]), digits.test, progress=False)
+    every = score(digits.model(), ensemble, digits.test, progress=False)
+    assert (some.kappa("softmax") == every.select([3, 6]).kappa("softmax")).all()
 
 
 class Pairs(Dataset):
@@ -532,17 +555,13 @@ def test_the_reference_is_embedded_once_per_snapshot(digits, other_digits, monke
     monkeypatch.setattr(
         NNDistance, "prepare", lambda self, s, f: (prepared.extend(f), prepare(self, s, f))[1]
     )
-    kappa = Ensemble([digits.store, other_digits.store], base=NNDistance(digits.train, k=5))
-    score(digits.model(), None, digits.test, kappa, progress=False)
+    ensemble = Ensemble([digits.store, other_digits.store])
+    kappa = NNDistance(digits.train, k=5)
+    score(digits.model(), ensemble, digits.test, kappa, progress=False)
     assert len(prepared) == len({*prepared}) == 2 * len(digits.store)
 
 
 def test_kappas_that_do_not_go_together(digits, other_digits):
-    stores = [digits.store, other_digits.store]
-    assert refusal(digits, kappas=[SoftmaxResponse(), Ensemble(stores)]) == (
-        "`kappas` must be of one classifier, got an Ensemble beside others: its y_hat is another; "
-        "score it in a call of its own"
-    )
     assert refusal(digits, kappas=[SoftmaxResponse(), SoftmaxResponse()]) == (
         "`kappas` must have different names, got ['softmax', 'softmax']: score one per call"
     )
@@ -560,7 +579,7 @@ def test_kappas_that_do_not_go_together(digits, other_digits):
 def test_members_with_other_epochs(digits, tmp_path):
     store = SnapshotStore(tmp_path)
     store.save(digits.store.load(6), 6)
-    assert refusal(digits, kappas=[Ensemble([digits.store, store])]) == (
+    assert refusal(digits, store=Ensemble([digits.store, store])) == (
         f"members must have snapshots of the same epochs, got {tmp_path} with 1 that differ from "
         f"the 6 in {digits.store.path}: record them by one schedule"
     )

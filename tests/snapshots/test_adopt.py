@@ -402,8 +402,8 @@ def test_scored_like_a_store_and_left_as_it_was(digits, tmp_path):
     assert np.array_equal(ours.kappa("softmax"), theirs.kappa("softmax"))
     assert np.array_equal(ours.epochs, theirs.epochs)
     together = Ensemble([digits.store, folder])
-    table = score(digits.model(), None, digits.test, together, progress=False)
-    assert np.allclose(table.kappa("ensemble"), ours.kappa("softmax"), rtol=0, atol=1e-12)
+    table = score(digits.model(), together, digits.test, progress=False)
+    assert np.allclose(table.kappa("softmax"), ours.kappa("softmax"), rtol=0, atol=1e-12)
     assert files(folder) == before
 
 

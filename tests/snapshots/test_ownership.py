@@ -17,7 +17,7 @@ def weights(value):
 
 
 def content(folder):
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != ".lock"}
+    return {p.name: p.read_bytes() for p in folder.iterdir() if not p.name.startswith(".lock")}
 
 
 def sentence(kind, call, *arguments):

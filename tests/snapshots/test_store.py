@@ -333,6 +333,48 @@ def test_the_lock_goes_with_its_store(tmp_path):
     assert SnapshotStore(tmp_path).epochs == [1, 2]
 
 
+def test_a_forked_child_neither_has_nor_releases_the_lock(tmp_path):
+    code = f"""
+        import gc, os, sys
+        from snapsure import SnapshotStore
+        from snapsure.errors import StoreLocked
+
+        def forked(does):
+            child = os.fork()
+            if child:
+                return os.waitpid(child, 0)
+            does()
+            sys.exit()
+
+        def write(some):
+            try:
+                some.save({{"w": torch.ones(1)}}, 2)
+                print("written", flush=True)
+            except StoreLocked as error:
+                print(str(error).split(": ")[1], flush=True)
+
+        def drop():
+            global store
+            del store
+            gc.collect()
+
+        import torch
+        store = SnapshotStore({str(tmp_path)!r})
+        store.save({{"w": torch.ones(1)}}, 1)
+        print(f"process {{os.getpid()}} is writing snapshots there", flush=True)
+        forked(lambda: write(store))
+        forked(lambda: None)
+        forked(drop)
+        forked(lambda: write(SnapshotStore({str(tmp_path)!r})))
+        del store
+        forked(lambda: write(SnapshotStore({str(tmp_path)!r})))
+    """
+    run = processes.run(code)
+    assert run.returncode == 0, run.stderr
+    writer, *children = run.stdout.splitlines()
+    assert children == [writer, writer, "written"]
+
+
 def test_recorder_follows_its_schedule(store):
     recorder = Recorder(store, Evenly(10, k=4))
     assert [recorder.record(network(), epoch) for epoch in range(1, 11)] == [
@@ -444,7 +486,7 @@ def test_recorder_refuses_a_folder_of_another_run(store):
     Recorder(store).record(network(), 5)
     assert sentence(InvalidInput, Recorder(store).record, network(), 2) == (
         f"`epoch` must come after those in {store.path} (latest 5), got 2: record into a new "
-        "folder, or call store.rewind(1) to go on from there"
+        "folder, or call store.rewind(1) to resume from there"
     )
     store.rewind(1)
     assert Recorder(store, dtype="bfloat16").record(network(), 2)

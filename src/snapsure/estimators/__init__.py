@@ -1,10 +1,11 @@
 """From κ of every snapshot to one confidence, and rivals of that: NumPy alone, and no network."""
 
-from snapsure.estimators._aes import AES
-from snapsure.estimators._les import LES
-from snapsure.estimators._pes import PES
-from snapsure.estimators._pnorm import MaxLogitPNorm
-from snapsure.estimators._sptd import SPTD
-from snapsure.estimators._temperature import Temperature
-
-__all__ = ["AES", "LES", "MaxLogitPNorm", "PES", "SPTD", "Temperature"]
+from snapsure.estimators._aes import AES as AES
+from snapsure.estimators._base import Estimator as Estimator
+from snapsure.estimators._les import LES as LES
+from snapsure.estimators._pes import PES as PES
+from snapsure.estimators._pnorm import MaxLogitPNorm as MaxLogitPNorm
+from snapsure.estimators._single import BestSnapshot as BestSnapshot
+from snapsure.estimators._single import Final as Final
+from snapsure.estimators._sptd import SPTD as SPTD
+from snapsure.estimators._temperature import Temperature as Temperature

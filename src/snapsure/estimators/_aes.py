@@ -1,14 +1,16 @@
 """AES, averaged early stopping: section 5.2 of the paper."""
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from snapsure import _validate
 from snapsure._spacing import choose
-from snapsure.estimators._table import epochs_of, table_of
+from snapsure._types import Floats, Ints
+from snapsure.estimators._base import Estimator, State, rising, rows_of
+from snapsure.table import ScoreTable
 
 
-class AES:
+class AES(Estimator):
     """Confidence = mean of κ over k snapshots evenly spaced from the fraction `start` to the end.
 
     Needs no labels. With fewer snapshots than asked for, each is used once.
@@ -22,31 +24,35 @@ class AES:
 
     Examples
     --------
-    >>> kappa = np.array([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.5, 0.5]])
-    >>> AES(k=2).confidence(kappa).tolist()  # of epochs 2 and 5
+    >>> kappa = [[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.5, 0.5]]
+    >>> AES(k=2).confidence(ScoreTable.from_kappa(kappa)).tolist()  # of epochs 2 and 5
     [0.35, 0.65]
+    >>> AES(k=2).snapshots([10, 20, 30, 40, 50])  # nobody needs to score the others
+    [20, 50]
     """
 
+    learns: ClassVar[bool] = False
+
     def __init__(self, k: int = 30, start: float = 0.4) -> None:
+        super().__init__()
         self.k = _validate.count(k, "k")
         self.start = _validate.share(start, "start")
 
-    def snapshots(self, epochs: ArrayLike) -> NDArray[np.int64]:
-        """Indices of the snapshots that are averaged."""
-        known = epochs_of(epochs, np.size(epochs))
-        return choose(known, self.k, self.start)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its k and start."""
+        return {"k": self.k, "start": self.start}
 
-    def confidence(self, kappa: ArrayLike, epochs: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Mean κ of each point.
+    def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
+        """Which of these epochs are averaged."""
+        if self._state is not None:
+            return super().snapshots(epochs)
+        known = rising(epochs)
+        return [int(epoch) for epoch in known[choose(known, self.k, self.start)]]
 
-        Parameters
-        ----------
-        kappa : (T, n)
-            κ of every snapshot, the final one last.
-        epochs : (T,), optional
-            Their epochs; 1 … T if not given.
-        """
-        table = table_of(kappa)
-        chosen = self.snapshots(epochs_of(epochs, len(table)))
-        mean: NDArray[np.float64] = table[chosen].mean(axis=0)
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        return {"epochs": table.epochs[choose(table.epochs, self.k, self.start)].tolist()}
+
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        mean: Floats = rows_of(table, kappa, state["epochs"]).mean(axis=0)
         return mean

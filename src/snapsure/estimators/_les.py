@@ -3,16 +3,16 @@
 PES picks one snapshot per layer, AES weighs all alike; a logistic regression learns the weights.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
 from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
 from snapsure._spacing import choose
-from snapsure.estimators._table import epochs_of, fitted, read_json, table_of, write_json
+from snapsure._types import Bools, Floats, Ints
+from snapsure.estimators._base import Estimator, State, rows_of
+from snapsure.table import ScoreTable
 
 # With fewer errors than this, or fewer right points, k weights cannot be learnt.
 _FEW = 30
@@ -22,7 +22,7 @@ _FEW = 30
 _PENALTY = 10.0
 
 
-class LES:
+class LES(Estimator):
     """Probability of being right, from a logistic regression on the snapshots' logits.
 
     The features are log κ / (1 − κ) of k snapshots evenly spaced over the whole run, standardised;
@@ -43,95 +43,75 @@ class LES:
     epochs_ : (k,) array
         The snapshots' epochs.
     coef_ : (k,) array
-        Weight of each, in standardised logits (in κ, where `fallback_`).
+        Weight of each, in standardised logits (in logits, where `fallback_`).
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> kappa = rng.random((5, 400))
     >>> errors = rng.random(400) > kappa.mean(axis=0)
-    >>> p = LES().fit(kappa, errors).confidence(kappa)
+    >>> table = ScoreTable.from_kappa(kappa, errors)
+    >>> p = LES().fit(table).confidence(table)
     >>> bool(p[~errors].mean() > p[errors].mean())
     True
     """
 
+    calibrated = True
+
     def __init__(self, k: int = 20) -> None:
+        super().__init__()
         self.k = _validate.count(k, "k")
-        self._state: dict[str, Any] | None = None
 
-    def fit(self, kappa: ArrayLike, errors: ArrayLike, epochs: ArrayLike | None = None) -> "LES":
-        """Learn the weights on held-out points.
-
-        Parameters
-        ----------
-        kappa : (T, n)
-            κ of every snapshot, the final one last.
-        errors : (n,)
-            Where the final classifier is wrong.
-        epochs : (T,), optional
-            Epochs of the snapshots; 1 … T if not given.
-        """
-        table = table_of(kappa)
-        wrong = _validate.errors(errors, table.shape)
-        known = epochs_of(epochs, len(table))
-        fallback = min(int(wrong.sum()), int((~wrong).sum())) < _FEW
-        if fallback:
-            slope, intercept = platt_curve(table[-1], wrong)
-            chosen, center, spread = np.array([len(table) - 1]), np.zeros(1), np.ones(1)
-            weights = np.array([slope, intercept])
-        else:
-            chosen = choose(known, self.k, 0.0)
-            x = logit(table[chosen])
-            center, spread = x.mean(axis=1), x.std(axis=1)
-            flat = x.min(axis=1) == x.max(axis=1)  # its std may be a rounding error
-            center[flat], spread[flat] = x[flat, 0], 1.0
-            features = np.vstack(((x - center[:, None]) / spread[:, None], np.ones(wrong.size)))
-            penalty = np.append(np.full(chosen.size, _PENALTY), 0.0)
-            weights = fit_logistic(features.T, (~wrong).astype(np.float64), penalty)
-        self._state = {
-            "k": self.k,
-            "snapshots": len(table),
-            "fallback": fallback,
-            "chosen": chosen.tolist(),
-            "epochs": known[chosen].tolist(),
-            "center": center.tolist(),
-            "spread": spread.tolist(),
-            "weights": weights.tolist(),
-        }
-        return self
-
-    def confidence(self, kappa: ArrayLike) -> NDArray[np.float64]:
-        """Probability of being right, (n,)."""
-        state = fitted(self._state, "LES")
-        x = table_of(kappa, state["snapshots"])[state["chosen"]]
-        if not state["fallback"]:
-            x = logit(x)
-        scaled = (x.T - state["center"]) / state["spread"]
-        return sigmoid(scaled @ np.array(state["weights"][:-1]) + state["weights"][-1])
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How many snapshots."""
+        return {"k": self.k}
 
     @property
     def fallback_(self) -> bool:
         """Whether it is Platt's curve on the final κ."""
-        return bool(fitted(self._state, "LES")["fallback"])
+        return bool(self.fitted["fallback"])
 
     @property
-    def epochs_(self) -> NDArray[np.int64]:
+    def epochs_(self) -> Ints:
         """Epochs of the snapshots it uses."""
-        return np.array(fitted(self._state, "LES")["epochs"])
+        return np.array(self.fitted["epochs"])
 
     @property
-    def coef_(self) -> NDArray[np.float64]:
+    def coef_(self) -> Floats:
         """Their weights."""
-        return np.array(fitted(self._state, "LES")["weights"][:-1])
+        return np.array(self.fitted["weights"][:-1])
 
-    def save(self, path: str | Path) -> None:
-        """Write what was learnt as JSON."""
-        write_json(path, "LES", fitted(self._state, "LES"))
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        wrong = table.errors
+        fallback = min(int(wrong.sum()), int((~wrong).sum())) < _FEW
+        k = 1 if fallback else self.k
+        epochs = table.epochs[choose(table.epochs, k, 0.0)].tolist()
+        x = logit(rows_of(table, kappa, epochs))
+        if fallback:
+            center, spread = np.zeros(1), np.ones(1)
+            weights = np.array(platt_curve(x[0], wrong))
+        else:
+            center, spread, weights = _weighed(x, wrong)
+        return {
+            "epochs": epochs,
+            "fallback": fallback,
+            "center": center.tolist(),
+            "spread": spread.tolist(),
+            "weights": weights.tolist(),
+        }
 
-    @classmethod
-    def load(cls, path: str | Path) -> "LES":
-        """Read what `save` wrote."""
-        content = read_json(path, "LES")
-        les = cls(content["k"])
-        les._state = {key: value for key, value in content.items() if key != "format"}
-        return les
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        x = logit(rows_of(table, kappa, state["epochs"]))
+        scaled = (x.T - state["center"]) / state["spread"]
+        return sigmoid(scaled @ np.array(state["weights"][:-1]) + state["weights"][-1])
+
+
+def _weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
+    """Centre and spread of each feature, and their weights with the intercept behind them."""
+    center, spread = x.mean(axis=1), x.std(axis=1)
+    flat = x.min(axis=1) == x.max(axis=1)  # its std may be a rounding error
+    center[flat], spread[flat] = x[flat, 0], 1.0
+    features = np.vstack(((x - center[:, None]) / spread[:, None], np.ones(wrong.size)))
+    penalty = np.append(np.full(len(x), _PENALTY), 0.0)
+    return center, spread, fit_logistic(features.T, (~wrong).astype(np.float64), penalty)

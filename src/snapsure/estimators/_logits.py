@@ -1,22 +1,34 @@
 """What rivals that work on logits share: the softmax response in NumPy."""
 
-import numpy as np
-from numpy.typing import NDArray
+from snapsure import _validate
+from snapsure._logistic import log_odds, sigmoid
+from snapsure._types import Floats, Ints
+from snapsure.errors import InvalidInput
+from snapsure.table import ScoreTable
 
-from snapsure._logistic import sigmoid
 
-Floats = NDArray[np.float64]
+def logits_of(table: ScoreTable) -> Floats:
+    """The final snapshot's logits."""
+    if table.logits is None:
+        raise InvalidInput(
+            "`table` must have the final snapshot's logits, got one without: make it by "
+            "ScoreTable(..., logits=...)"
+        )
+    return table.logits
 
 
-def log_odds(logits: Floats) -> Floats:
+def labels_of(table: ScoreTable) -> Ints:
+    """True classes, each one that the logits have."""
+    assert table.y is not None  # `fit` has asked for errors
+    _validate.in_range(table.y, logits_of(table).shape[1], "`y`")
+    return table.y
+
+
+def top_log_odds(logits: Floats) -> Floats:
     """Log-odds of each row's largest softmax: its order, where the softmax itself rounds to 1."""
-    others = logits - logits.max(axis=1, keepdims=True)
-    others[np.arange(len(others)), logits.argmax(axis=1)] = -np.inf
-    top = others.max(axis=1)
-    odds: Floats = -(top + np.log(np.exp(others - top[:, None]).sum(axis=1)))
-    return odds
+    return log_odds(logits, logits.argmax(axis=1))
 
 
 def softmax_response(logits: Floats) -> Floats:
     """The largest softmax of each row."""
-    return sigmoid(log_odds(logits))
+    return sigmoid(top_log_odds(logits))

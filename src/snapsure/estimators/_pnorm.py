@@ -1,19 +1,20 @@
 """MaxLogit-pNorm: the largest logit, in units of all of them."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from snapsure import _validate
+from snapsure._types import Floats
 from snapsure.errors import InvalidInput
-from snapsure.estimators._logits import Floats, log_odds, softmax_response
-from snapsure.estimators._table import EQUAL, fitted, read_json, write_json
+from snapsure.estimators._base import EQUAL, Estimator, State
+from snapsure.estimators._logits import logits_of, softmax_response, top_log_odds
 from snapsure.metrics import aurc
+from snapsure.table import ScoreTable
 
 
-class MaxLogitPNorm:
+class MaxLogitPNorm(Estimator):
     """Confidence = max (z − z̄) / ‖z − z̄‖ₚ of the final logits z, z̄ their mean over the classes.
 
     Cattelan & Silva 2024 (How to Fix a Broken Confidence Estimator). p has the least AURC on
@@ -38,59 +39,44 @@ class MaxLogitPNorm:
     Examples
     --------
     >>> logits = [[9.0, 8.0, 0.0], [2.0, 0.0, 0.0], [3.0, 0.0, 0.0], [8.0, 6.5, 0.0]]
-    >>> model = MaxLogitPNorm().fit(logits, errors=[1, 0, 0, 1])
+    >>> table = ScoreTable({"softmax": [[0.5] * 4]}, [[0] * 4], y=[1, 0, 0, 1], logits=logits)
+    >>> model = MaxLogitPNorm().fit(table)
     >>> model.p_
     1.0
-    >>> model.confidence(logits).round(3).tolist()
+    >>> model.confidence(table).round(3).tolist()
     [0.294, 0.5, 0.5, 0.328]
     """
 
+    of_kappa: ClassVar[bool] = False
+
     def __init__(self, grid: Sequence[float] = tuple(range(10))) -> None:
+        super().__init__()
         self.grid = [_validate.at_least(p, 0, "grid") for p in grid]
         if not self.grid:
             raise InvalidInput("`grid` must hold at least one p, got none: leave it out")
-        self._p: tuple[float | None] | None = None  # what is in it may be None, too
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The p to choose from."""
+        return {"grid": self.grid}
 
     @property
     def p_(self) -> float | None:
         """The p chosen, None for the softmax response."""
-        (p,) = fitted(self._p, "MaxLogitPNorm")
-        return None if p is None else float(p)
+        p: float | None = self.fitted["p"]
+        return p
 
-    def fit(self, logits: ArrayLike, errors: ArrayLike) -> "MaxLogitPNorm":
-        """Choose p on held-out points.
-
-        Parameters
-        ----------
-        logits : (n, classes)
-            Of the final snapshot.
-        errors : (n,)
-            Where the final classifier is wrong.
-        """
-        z = _validate.logits(logits)
-        wrong = _validate.errors(errors, z.shape[:1], of="logits")
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        z, wrong = logits_of(table), table.errors
         areas = np.array([aurc(_normalised(z, p), wrong) for p in self.grid])
-        better = z.shape[1] > 2 and areas.min() < aurc(log_odds(z), wrong) - EQUAL
+        better = z.shape[1] > 2 and areas.min() < aurc(top_log_odds(z), wrong) - EQUAL
         equals = np.flatnonzero(areas <= areas.min() + EQUAL)
-        self._p = (min(self.grid[i] for i in equals) if better else None,)
-        return self
+        p = min(self.grid[i] for i in equals) if better else None
+        return {"epochs": [int(table.epochs[-1])], "p": p}
 
-    def confidence(self, logits: ArrayLike) -> Floats:
-        """The largest normalised logit, (n,): an order, not a probability."""
-        z = _validate.logits(logits)
-        return softmax_response(z) if self.p_ is None else _normalised(z, self.p_)
-
-    def save(self, path: str | Path) -> None:
-        """Write p as JSON."""
-        write_json(path, "MaxLogitPNorm", {"grid": self.grid, "p": self.p_})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "MaxLogitPNorm":
-        """Read what `save` wrote."""
-        content = read_json(path, "MaxLogitPNorm", "p")
-        model = cls(content["grid"])
-        model._p = (content["p"],)
-        return model
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        z, p = logits_of(table), state["p"]
+        return softmax_response(z) if p is None else _normalised(z, p)
 
 
 def _normalised(z: Floats, p: float) -> Floats:

@@ -1,14 +1,16 @@
 """SPTD: how often, and how late, snapshots disagree with the final answer."""
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from snapsure import _validate
+from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
-from snapsure.estimators._table import epochs_of
+from snapsure.estimators._base import Estimator, State, rising
+from snapsure.table import ScoreTable
 
 
-class SPTD:
+class SPTD(Estimator):
     """Confidence = 1 − Σ v a / Σ v over the snapshots; a = 1 where a snapshot's label is not y_hat.
 
     Rabanser et al. 2022 (Selective Prediction via Training Dynamics), the variant that sums over
@@ -26,42 +28,35 @@ class SPTD:
     Examples
     --------
     >>> labels = [[0, 1, 2], [0, 0, 2], [0, 0, 1], [0, 0, 1]]
-    >>> SPTD(k=1).confidence(labels).tolist()  # disagreement of weight 0, 1 and 1 + 2 of 10
+    >>> table = ScoreTable({"softmax": [[0.5] * 3] * 4}, labels)
+    >>> SPTD(k=1).confidence(table).tolist()  # disagreement of weight 0, 1 and 1 + 2 of 10
     [1.0, 0.9, 0.7]
     """
 
+    learns: ClassVar[bool] = False
+    of_kappa: ClassVar[bool] = False
+
     def __init__(self, k: float = 2.0) -> None:
+        super().__init__()
         self.k = _validate.at_least(k, 0, "k")
 
-    def confidence(
-        self,
-        labels: ArrayLike,
-        epochs: ArrayLike | None = None,
-        *,
-        y_hat: ArrayLike | None = None,
-    ) -> NDArray[np.float64]:
-        """Agreement with the final answer, (n,).
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its k."""
+        return {"k": self.k}
 
-        Parameters
-        ----------
-        labels : (T, n)
-            What each snapshot itself predicts, the final one last: `ScoreTable.labels`.
-        epochs : (T,), optional
-            Their epochs; 1 … T if not given.
-        y_hat : (n,), optional
-            The final classifier's answer, where it is not that of the last snapshot.
-        """
-        own = _validate.whole_numbers(labels, "labels")
-        if own.ndim != 2 or not own.size:
-            raise InvalidInput(
-                f"`labels` must be (snapshots, n), got shape {own.shape}: pass `table.labels`"
-            )
-        known = epochs_of(epochs, len(own))
-        if known[0] < 0:
-            raise InvalidInput(f"`epochs` must be ≥ 0, got {known[0]}: count from 0 or 1")
-        final = own[-1] if y_hat is None else _validate.whole_numbers(y_hat, "y_hat")
-        _validate.same_length("labels", own.shape, "y_hat", final.size)
-        weight = (known / max(known[-1], 1)) ** self.k
+    def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
+        """All of them."""
+        return [int(epoch) for epoch in rising(epochs)]
+
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        return {"epochs": table.epochs.tolist()}
+
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        epochs = table.epochs
+        if epochs[0] < 0:
+            raise InvalidInput(f"`epochs` must be ≥ 0, got {epochs[0]}: count from 0 or 1")
+        weight = (epochs / max(epochs[-1], 1)) ** self.k
         weight[-1] = 1  # also of a run that ends with epoch 0
-        agreement: NDArray[np.float64] = weight @ (own == final) / weight.sum()
+        agreement: Floats = weight @ (table.labels == table.y_hat) / weight.sum()
         return agreement

@@ -1,15 +1,16 @@
 """Temperature scaling: the final logits divided by one number."""
 
 import math
-from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _validate
-from snapsure.estimators._logits import Floats, log_odds, softmax_response
-from snapsure.estimators._table import EQUAL, fitted, read_json, write_json
+from snapsure._types import Floats, Ints
+from snapsure.estimators._base import EQUAL, Estimator, State
+from snapsure.estimators._logits import labels_of, logits_of, softmax_response, top_log_odds
 from snapsure.metrics import aurc
+from snapsure.table import ScoreTable
 
 # What Cattelan & Silva search for the least AURC: 0.01, 0.02, …, 1.99.
 _GRID = np.arange(1, 200) / 100
@@ -18,7 +19,7 @@ _COLDEST, _HOTTEST = 1e-6, 1e6
 _STEPS = 200
 
 
-class Temperature:
+class Temperature(Estimator):
     """Softmax response of the final logits divided by T > 0.
 
     With `by="nll"`, T has the least mean negative log-likelihood of the classes, −ln softmax(z/T)
@@ -40,59 +41,47 @@ class Temperature:
     Examples
     --------
     >>> logits = np.log([[0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.8, 0.2]])
-    >>> model = Temperature().fit(logits, y=[0, 0, 0, 1])  # right in 3 of 4, so 3/4 is honest
-    >>> model.confidence(logits).round(6).tolist()
+    >>> table = ScoreTable({"softmax": [[0.8] * 4]}, [[0] * 4], y=[0, 0, 0, 1], logits=logits)
+    >>> model = Temperature().fit(table)  # right in 3 of 4, so 3/4 is honest
+    >>> model.confidence(table).round(6).tolist()
     [0.75, 0.75, 0.75, 0.75]
     """
 
-    def __init__(self, by: str = "nll") -> None:
+    of_kappa: ClassVar[bool] = False
+
+    def __init__(self, by: Literal["nll", "aurc"] = "nll") -> None:
+        super().__init__()
         _validate.choice(by, ("nll", "aurc"), "by")
         self.by = by
-        self.temperature_: float | None = None
+        self.calibrated = by == "nll"
 
-    def fit(self, logits: ArrayLike, y: ArrayLike) -> "Temperature":
-        """Choose T on held-out points.
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What T is chosen by."""
+        return {"by": self.by}
 
-        Parameters
-        ----------
-        logits : (n, classes)
-            Of the final snapshot.
-        y : (n,)
-            True classes.
-        """
-        z = _validate.logits(logits)
-        labels = _validate.labels(y, z.shape, "y", "logits")
-        choose = _of_least_nll if self.by == "nll" else _of_least_aurc
-        self.temperature_ = choose(z, labels)
-        return self
+    @property
+    def temperature_(self) -> float:
+        """T."""
+        return float(self.fitted["temperature"])
 
-    def confidence(self, logits: ArrayLike) -> Floats:
-        """The largest softmax of logits / T, (n,)."""
-        temperature = fitted(self.temperature_, "Temperature")
-        return softmax_response(_validate.logits(logits) / temperature)
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        z, y = logits_of(table), labels_of(table)
+        best = _of_least_nll(z, y) if self.by == "nll" else _of_least_aurc(z, y)
+        return {"epochs": [int(table.epochs[-1])], "temperature": best}
 
-    def save(self, path: str | Path) -> None:
-        """Write T as JSON."""
-        temperature = fitted(self.temperature_, "Temperature")
-        write_json(path, "Temperature", {"by": self.by, "temperature": temperature})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Temperature":
-        """Read what `save` wrote."""
-        content = read_json(path, "Temperature", "temperature")
-        model = cls(content["by"])
-        model.temperature_ = content["temperature"]
-        return model
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        return softmax_response(logits_of(table) / state["temperature"])
 
 
-def _of_least_aurc(z: Floats, y: NDArray[np.int64]) -> float:
+def _of_least_aurc(z: Floats, y: Ints) -> float:
     wrong = z.argmax(axis=1) != y
-    areas = np.array([aurc(log_odds(z / temperature), wrong) for temperature in _GRID])
+    areas = np.array([aurc(top_log_odds(z / temperature), wrong) for temperature in _GRID])
     equals = _GRID[areas <= areas.min() + EQUAL]
     return float(equals[np.abs(np.log(equals)).argmin()])
 
 
-def _of_least_nll(z: Floats, y: NDArray[np.int64]) -> float:
+def _of_least_nll(z: Floats, y: Ints) -> float:
     """Newton's method for β = 1/T, kept between the points where the slope changes sign."""
     z = z - z.max(axis=1, keepdims=True)
     low, high = 1 / _HOTTEST, 1 / _COLDEST
@@ -111,7 +100,7 @@ def _of_least_nll(z: Floats, y: NDArray[np.int64]) -> float:
     return 1 / beta
 
 
-def _slope(z: Floats, y: NDArray[np.int64], beta: float) -> tuple[float, float]:
+def _slope(z: Floats, y: Ints, beta: float) -> tuple[float, float]:
     """First and second derivative by β of the mean NLL of softmax(βz)."""
     p = np.exp(beta * z)
     p /= p.sum(axis=1, keepdims=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.snapshots import Recorder, SnapshotStore
 from snapsure.snapshots._schedule import Schedule
@@ -12,10 +13,13 @@ from snapsure.snapshots._store import writes_here
 
 
 class Recording:
-    """Snapshots of a training that a framework runs, and may go on with."""
+    """Snapshots of a training that a framework runs, and may resume."""
 
     def __init__(
-        self, store: SnapshotStore | str | Path, schedule: Schedule | None, dtype: str | None
+        self,
+        store: SnapshotStore | str | Path,
+        schedule: Schedule | None,
+        dtype: Precision | None,
     ) -> None:
         self._recorder = Recorder(store, schedule, dtype=dtype)
 
@@ -34,7 +38,7 @@ class Recording:
         if new and len(self.store):
             raise InvalidInput(
                 f"`store` must be empty when a training begins, got {len(self.store)} snapshots in "
-                f"{self.store.path}: choose another folder, or go on from a checkpoint of that "
+                f"{self.store.path}: choose another folder, or resume from a checkpoint of that "
                 "training"
             )
         self.store.rewind(done)

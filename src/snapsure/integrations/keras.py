@@ -9,6 +9,7 @@ import torch
 from keras.src.models.functional import Functional as _Functional  # keras has no name for it
 from torch import Tensor, nn
 
+from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
 from snapsure.snapshots import SnapshotStore
@@ -22,7 +23,7 @@ _linear = keras.activations.linear
 class SnapshotCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Takes a snapshot after each epoch that the schedule wants.
 
-    Epochs count from 1. A training that goes on (`fit(..., initial_epoch=)`) does so in the same
+    Epochs count from 1. A training that resumes (`fit(..., initial_epoch=)`) does so in the same
     store. Score the snapshots with the model in a `Classifier`.
 
     Parameters
@@ -31,7 +32,7 @@ class SnapshotCallback(keras.callbacks.Callback):  # type: ignore[misc]
         Where snapshots go: an empty or new folder for a new training.
     schedule : Schedule, optional
         `EveryEpoch()` by default.
-    dtype : str, optional
+    dtype : "bfloat16", "float16" or "float32", optional
         As for `SnapshotStore.save`.
     """
 
@@ -40,7 +41,7 @@ class SnapshotCallback(keras.callbacks.Callback):  # type: ignore[misc]
         store: SnapshotStore | str | Path,
         schedule: Schedule | None = None,
         *,
-        dtype: str | None = None,
+        dtype: Precision | None = None,
     ) -> None:
         super().__init__()
         _on_torch()

@@ -20,11 +20,13 @@ from torch.utils.data import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from snapsure._types import Ints, Precision
 from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
-from snapsure.scores._data import split
-from snapsure.scores._network import refuse_probabilities
-from snapsure.scores._recorded import RecordedLogits, recorded
+from snapsure.networks._data import split
+from snapsure.networks._network import refuse_probabilities
+from snapsure.networks._recorded import RecordedLogits
+from snapsure.scoring._recorded import recorded
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._schedule import Schedule
 from snapsure.snapshots._store import writes_here
@@ -37,7 +39,7 @@ class SnapshotCallback(Callback):
     """Takes a snapshot after each epoch that the schedule wants.
 
     Epochs count from 1: the snapshot of epoch 1 is taken after the first pass over the data. Under
-    DDP one process writes. A training that Lightning resumes (`ckpt_path=`) goes on in the same
+    DDP one process writes. A training that Lightning resumes (`ckpt_path=`) continues in the same
     store.
 
     Parameters
@@ -54,7 +56,7 @@ class SnapshotCallback(Callback):
         A folder for the network's logits on the first validation loader, which Lightning computes
         anyway; `table()` makes scores of them. The loader must keep its order. Epochs at whose end
         there was no validation are left out.
-    dtype : str, optional
+    dtype : "bfloat16", "float16" or "float32", optional
         As for `SnapshotStore.save`.
     """
 
@@ -65,7 +67,7 @@ class SnapshotCallback(Callback):
         *,
         network: str | None = None,
         validation: str | Path | None = None,
-        dtype: str | None = None,
+        dtype: Precision | None = None,
     ) -> None:
         self._recording = Recording(store, schedule, dtype)
         self._network = network
@@ -147,7 +149,7 @@ class _Validation:
         self._handle: RemovableHandle | None = None
         self._heard: list[Tensor] = []
         self._parts: list[tuple[Tensor, Tensor]] = []
-        self._whole: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None
+        self._whole: tuple[NDArray[np.float32], Ints] | None = None
         self._step = 0  # how far training was at the last validation
 
     def begin(self, trainer: Trainer) -> None:

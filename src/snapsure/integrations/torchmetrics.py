@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torchmetrics import Metric
 
 from snapsure import _validate
+from snapsure._types import Array, Floats, Optimal, Ties
 from snapsure.errors import InvalidInput
 from snapsure.metrics import augrc, aurc, eaurc
 
@@ -88,7 +89,7 @@ class _Area(Metric):
         return torch.tensor(area, dtype=dtype, device=self.device)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or a list of them over steps; needs matplotlib."""
+        """Draw a value, or a list of them over steps; torchmetrics needs matplotlib for it."""
         return self._plot(val, ax)
 
 
@@ -111,7 +112,7 @@ class AURC(_Area):
     tensor(0.5208, dtype=torch.float64)
     """
 
-    def __init__(self, *, ties: str = "expected", **options: Any) -> None:
+    def __init__(self, *, ties: Ties = "expected", **options: Any) -> None:
         super().__init__(partial(aurc, ties=ties), **options)
 
 
@@ -135,7 +136,9 @@ class EAURC(_Area):
     tensor(0.5000, dtype=torch.float64)
     """
 
-    def __init__(self, *, ties: str = "expected", optimal: str = "exact", **options: Any) -> None:
+    def __init__(
+        self, *, ties: Ties = "expected", optimal: Optimal = "exact", **options: Any
+    ) -> None:
         super().__init__(partial(eaurc, ties=ties, optimal=optimal), **options)
 
 
@@ -157,16 +160,16 @@ class AUGRC(_Area):
     tensor(0.2500, dtype=torch.float64)
     """
 
-    def __init__(self, *, ties: str = "expected", **options: Any) -> None:
+    def __init__(self, *, ties: Ties = "expected", **options: Any) -> None:
         super().__init__(partial(augrc, ties=ties), **options)
 
 
-def _to_bits(values: NDArray[Any]) -> Tensor:
+def _to_bits(values: Array) -> Tensor:
     return torch.from_numpy(values.astype(np.float64).view(np.int64))
 
 
-def _from_bits(bits: list[Tensor] | Tensor) -> NDArray[np.float64]:
+def _from_bits(bits: list[Tensor] | Tensor) -> Floats:
     parts = [bits] if isinstance(bits, Tensor) else bits  # gathered over processes, it is one
     whole = torch.cat([torch.empty(0, dtype=torch.int64), *(part.cpu() for part in parts)])
-    values: NDArray[np.float64] = whole.numpy().view(np.float64)
+    values: Floats = whole.numpy().view(np.float64)
     return values

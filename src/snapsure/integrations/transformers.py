@@ -10,6 +10,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from snapsure import _validate
+from snapsure._types import Precision
 from snapsure.integrations._recording import Recording
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._schedule import Schedule
@@ -21,7 +22,7 @@ class SnapshotCallback(TrainerCallback):
     """Takes a snapshot after each epoch that the schedule wants, or every so many steps.
 
     Epochs count from 1. Under DDP one process writes. A training that Trainer resumes
-    (`resume_from_checkpoint=`) goes on in the same store.
+    (`resume_from_checkpoint=`) continues in the same store.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ class SnapshotCallback(TrainerCallback):
         Count optimizer steps instead of epochs, and ask the schedule at every multiple of this and
         at the last. For a given number in all: `SnapshotCallback(store, Evenly(total=max_steps),
         steps=1)`.
-    dtype : str, optional
+    dtype : "bfloat16", "float16" or "float32", optional
         As for `SnapshotStore.save`.
     """
 
@@ -43,7 +44,7 @@ class SnapshotCallback(TrainerCallback):
         schedule: Schedule | None = None,
         *,
         steps: int | None = None,
-        dtype: str | None = None,
+        dtype: Precision | None = None,
     ) -> None:
         self._recording = Recording(store, schedule, dtype)
         self._steps = None if steps is None else _validate.count(steps, "steps")

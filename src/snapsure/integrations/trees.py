@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 
 from snapsure import _validate
+from snapsure._logistic import log_odds, sigmoid
 from snapsure._spacing import evenly_spaced
+from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.table import ScoreTable
 
 __all__ = ["score_stages"]
-
-Epochs = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def score_stages(
@@ -76,12 +75,12 @@ def score_stages(
     labels = np.empty(kappa.shape, np.int64)
     for i, margins in enumerate(library.margins(model, X, epochs)):
         z = _one_per_class(margins)
-        kappa[i], labels[i] = _softmax_of(z, y_hat), z.argmax(axis=1)
+        kappa[i], labels[i] = sigmoid(log_odds(z, y_hat)), z.argmax(axis=1)
     labels[-1] = y_hat  # where two classes are equal, each library has its own rule
     return ScoreTable({"softmax": kappa}, labels, truth, y_hat=y_hat, epochs=epochs)
 
 
-def _staged_margins(model: Any, X: Any, epochs: Epochs) -> Iterator[NDArray[Any]]:
+def _staged_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     # The exponential loss has probability expit(2 · margin).
     scale = 2.0 if model.loss == "exponential" else 1.0
     wanted = set(epochs.tolist())
@@ -100,7 +99,7 @@ def _xgboost_rounds(model: Any) -> int:
     return int(booster.num_boosted_rounds()) if best is None else int(best) + 1
 
 
-def _xgboost_margins(model: Any, X: Any, epochs: Epochs) -> Iterator[NDArray[Any]]:
+def _xgboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     # Each stage goes on from the margins of the one before: the same sums, bit by bit, as all
     # rounds from the first, without T² of them.
     margins, done = None, 0
@@ -120,7 +119,7 @@ def _lightgbm_rounds(model: Any) -> int:
     return int(booster.best_iteration if booster.best_iteration > 0 else model.n_iter_)
 
 
-def _lightgbm_margins(model: Any, X: Any, epochs: Epochs) -> Iterator[NDArray[Any]]:
+def _lightgbm_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     margins, done, scale = 0.0, 0, _lightgbm_settings(model)[2]
     for epoch in epochs.tolist():
         margins = margins + model.predict(
@@ -147,7 +146,7 @@ class _Library:
     """How the stages of one class of models are read."""
 
     rounds: Callable[[Any], int]  # as many as `predict` uses; refuses what has no stages
-    margins: Callable[[Any, Any, Epochs], Iterator[NDArray[Any]]]  # in log-odds, after each epoch
+    margins: Callable[[Any, Any, Ints], Iterator[Array]]  # in log-odds, after each epoch
 
 
 _LIBRARIES = {
@@ -196,7 +195,7 @@ def _probable(got: str, allowed: Sequence[str]) -> None:
         )
 
 
-def _chosen(stages: int | Sequence[int], last: int) -> Epochs:
+def _chosen(stages: int | Sequence[int], last: int) -> Ints:
     if np.ndim(stages) == 0:
         k = _validate.count(stages, "stages")  # type: ignore[arg-type]
         return evenly_spaced(1, last, min(k, last))
@@ -210,7 +209,7 @@ def _chosen(stages: int | Sequence[int], last: int) -> Epochs:
     return np.union1d(wanted, last)
 
 
-def _class_ids(values: ArrayLike, model: Any, name: str) -> NDArray[np.int64]:
+def _class_ids(values: ArrayLike, model: Any, name: str) -> Ints:
     """Places of classes in `model.classes_`."""
     given = np.asarray(values)
     if given.ndim != 1:
@@ -228,18 +227,7 @@ def _class_ids(values: ArrayLike, model: Any, name: str) -> NDArray[np.int64]:
     return np.array(ids, np.int64)
 
 
-def _one_per_class(margins: NDArray[Any]) -> Floats:
+def _one_per_class(margins: Array) -> Floats:
     """Margins (n, classes) in float64; of two classes, the libraries give the second's alone."""
     z = margins.astype(np.float64).reshape(len(margins), -1)
     return z if z.shape[1] > 1 else np.hstack([np.zeros_like(z), z])
-
-
-def _softmax_of(z: Floats, chosen: NDArray[np.int64]) -> Floats:
-    """Softmax of the chosen class, exact near 0 and near 1, from the log-odds against it."""
-    at = chosen[:, None]
-    others = z - np.take_along_axis(z, at, axis=1)
-    np.put_along_axis(others, at, -np.inf, axis=1)
-    top = others.max(axis=1)
-    against = top + np.log(np.exp(others - top[:, None]).sum(axis=1))
-    kappa: Floats = np.exp(-np.logaddexp(0.0, against))
-    return kappa

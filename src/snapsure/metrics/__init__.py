@@ -1,26 +1,18 @@
 """(κ, losses) -> numbers: curves, areas, probabilities and their intervals, with NumPy alone."""
 
-from snapsure.metrics._areas import augrc, aurc, aurc_optimal, eaurc, naurc
-from snapsure.metrics._bootstrap import Interval, bootstrap, bootstrap_difference
-from snapsure.metrics._curve import RCCurve, coverage_at_risk, rc_curve, risk_at_coverage
-from snapsure.metrics._probability import brier, ece, nll
-from snapsure.metrics._sketch import RiskCoverageSketch
-
-__all__ = [
-    "Interval",
-    "RCCurve",
-    "RiskCoverageSketch",
-    "augrc",
-    "aurc",
-    "aurc_optimal",
-    "bootstrap",
-    "bootstrap_difference",
-    "brier",
-    "coverage_at_risk",
-    "eaurc",
-    "ece",
-    "naurc",
-    "nll",
-    "rc_curve",
-    "risk_at_coverage",
-]
+from snapsure.metrics._areas import augrc as augrc
+from snapsure.metrics._areas import aurc as aurc
+from snapsure.metrics._areas import aurc_optimal as aurc_optimal
+from snapsure.metrics._areas import eaurc as eaurc
+from snapsure.metrics._areas import naurc as naurc
+from snapsure.metrics._bootstrap import Interval as Interval
+from snapsure.metrics._bootstrap import bootstrap as bootstrap
+from snapsure.metrics._bootstrap import bootstrap_difference as bootstrap_difference
+from snapsure.metrics._curve import RCCurve as RCCurve
+from snapsure.metrics._curve import coverage_at_risk as coverage_at_risk
+from snapsure.metrics._curve import rc_curve as rc_curve
+from snapsure.metrics._curve import risk_at_coverage as risk_at_coverage
+from snapsure.metrics._probability import brier as brier
+from snapsure.metrics._probability import ece as ece
+from snapsure.metrics._probability import nll as nll
+from snapsure.metrics._sketch import RiskCoverageSketch as RiskCoverageSketch

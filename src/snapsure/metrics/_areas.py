@@ -6,28 +6,28 @@ points together. Row order changes neither.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from snapsure import _validate
+from snapsure._types import Floats, Losses, Optimal, Scores, Ties
 from snapsure.errors import InvalidInput
 from snapsure.metrics._error_areas import error_area, error_excess
 from snapsure.metrics._rank import expected_losses, tie_groups
 from snapsure.metrics._weights import HARMONIC, LINEAR, Weights
 
-Kappa = NDArray[np.floating[Any]]
-Losses = _validate.Losses
-Values = NDArray[np.float64]
-Area = Callable[[Kappa, Losses], Values]
+Area = Callable[[Scores, Losses], Floats]
 
-_TIES = ("expected", "threshold")
-_OPTIMAL = ("exact", "integral")
+# A float for κ of shape (n,), an array for (T, n). Type checkers do not see the number of axes, so
+# that a union or overloads would have every caller say which of the two theirs is.
+AreaOfRows = Any
+
 _BLOCK = 1 << 15
 
 
-def aurc(kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected") -> Any:
+def aurc(kappa: ArrayLike, losses: ArrayLike, *, ties: Ties = "expected") -> AreaOfRows:
     """Area under the risk-coverage curve, (1/n) Σᵢ (mean loss of the i most confident points).
 
     Parameters
@@ -55,13 +55,13 @@ def aurc(kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected") -> Any:
     >>> round(aurc([0.9, 0.8, 0.7, 0.6], [1, 0, 0, 0]), 6)
     0.520833
     """
-    _validate.choice(ties, _TIES, "ties")
+    _validate.choice(ties, get_args(Ties), "ties")
     if ties == "threshold":
         return _by_row(lambda k, loss: _threshold_area(k, loss, HARMONIC), kappa, losses)
     return _by_row(lambda k, loss: _expected_area(k, loss, HARMONIC), kappa, losses)
 
 
-def augrc(kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected") -> Any:
+def augrc(kappa: ArrayLike, losses: ArrayLike, *, ties: Ties = "expected") -> AreaOfRows:
     """Area under the generalised risk-coverage curve (Traub et al. 2024).
 
     (1/n) Σᵢ (summed loss of the i most confident points) / n: the risk is not divided by the
@@ -72,15 +72,15 @@ def augrc(kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected") -> Any
     >>> augrc([0.9, 0.8, 0.7, 0.6], [1, 0, 0, 0])
     0.25
     """
-    _validate.choice(ties, _TIES, "ties")
+    _validate.choice(ties, get_args(Ties), "ties")
     if ties == "threshold":
         return _by_row(lambda k, loss: _threshold_area(k, loss, LINEAR), kappa, losses)
     return _by_row(lambda k, loss: _expected_area(k, loss, LINEAR), kappa, losses)
 
 
 def eaurc(
-    kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected", optimal: str = "exact"
-) -> Any:
+    kappa: ArrayLike, losses: ArrayLike, *, ties: Ties = "expected", optimal: Optimal = "exact"
+) -> AreaOfRows:
     """Excess AURC over the best order in hindsight, AURC(κ) − AURC(κ*).
 
     Not computed as a difference of two areas, but by how far each error stands above its place in
@@ -99,14 +99,14 @@ def eaurc(
     >>> round(eaurc([0.9, 0.8, 0.2], [1, 0, 0]), 6)
     0.5
     """
-    _validate.choice(ties, _TIES, "ties")
-    _validate.choice(optimal, _OPTIMAL, "optimal")
+    _validate.choice(ties, get_args(Ties), "ties")
+    _validate.choice(optimal, get_args(Optimal), "optimal")
     if optimal == "integral":
         return aurc(kappa, losses, ties=ties) - aurc_optimal(losses, method="integral")
     return _by_row(_threshold_excess if ties == "threshold" else _expected_excess, kappa, losses)
 
 
-def naurc(kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected") -> Any:
+def naurc(kappa: ArrayLike, losses: ArrayLike, *, ties: Ties = "expected") -> AreaOfRows:
     """E-AURC over the gap between the best order and a random one.
 
     0 is the best order in hindsight, 1 is what a random order gives on average, more is worse than
@@ -124,7 +124,7 @@ def naurc(kappa: ArrayLike, losses: ArrayLike, *, ties: str = "expected") -> Any
     return excess / gap if gap > 0 else excess * 0.0
 
 
-def aurc_optimal(losses: ArrayLike, *, method: str = "exact") -> float:
+def aurc_optimal(losses: ArrayLike, *, method: Optimal = "exact") -> float:
     """AURC of κ*, the best order in hindsight: the points by their loss.
 
     Parameters
@@ -143,7 +143,7 @@ def aurc_optimal(losses: ArrayLike, *, method: str = "exact") -> float:
     >>> f"{aurc_optimal(errors):.5f} {aurc_optimal(errors, method='integral'):.5f}"
     '0.04802 0.04800'
     """
-    _validate.choice(method, _OPTIMAL, "method")
+    _validate.choice(method, get_args(Optimal), "method")
     loss = _validate.losses(losses)
     if method == "exact":
         return _optimal(loss)
@@ -157,7 +157,7 @@ def aurc_optimal(losses: ArrayLike, *, method: str = "exact") -> float:
     return rate + (1 - rate) * float(np.log1p(-rate)) if rate < 1 else 1.0
 
 
-def _by_row(area: Area, kappa: ArrayLike, losses: ArrayLike) -> Any:
+def _by_row(area: Area, kappa: ArrayLike, losses: ArrayLike) -> float | Floats:
     scores = _validate.kappa(kappa, ndim=(1, 2))
     loss = _validate.losses(losses, scores.shape)
     if scores.ndim == 1:
@@ -165,7 +165,7 @@ def _by_row(area: Area, kappa: ArrayLike, losses: ArrayLike) -> Any:
     return area(scores, loss)
 
 
-def _expected_area(rows: Kappa, losses: Losses, weights: Weights) -> Values:
+def _expected_area(rows: Scores, losses: Losses, weights: Weights) -> Floats:
     if losses.dtype == np.bool_:
         return error_area(rows, losses, weights)
     n = losses.size
@@ -174,7 +174,7 @@ def _expected_area(rows: Kappa, losses: Losses, weights: Weights) -> Values:
     return np.array(total) / weights.scale(n)
 
 
-def _expected_excess(rows: Kappa, losses: Losses) -> Values:
+def _expected_excess(rows: Scores, losses: Losses) -> Floats:
     if losses.dtype == np.bool_:
         return error_excess(rows, losses)
     losses = _from_zero(losses)
@@ -183,7 +183,7 @@ def _expected_excess(rows: Kappa, losses: Losses) -> Values:
     return np.maximum(0.0, np.array(total) / losses.size) + 0.0
 
 
-def _weigh(ranked: NDArray[np.float64], weights: Weights, top: float) -> float:
+def _weigh(ranked: Floats, weights: Weights, top: float) -> float:
     """Σ (top − φ(place)) · loss over losses in their order, block by block."""
     total = 0.0
     for low in range(0, ranked.size, _BLOCK):
@@ -197,18 +197,18 @@ def _from_zero(losses: Losses) -> Losses:
     return losses if losses.dtype == np.bool_ else losses - losses.min()
 
 
-def _threshold_area(rows: Kappa, losses: Losses, weights: Weights) -> Values:
+def _threshold_area(rows: Scores, losses: Losses, weights: Weights) -> Floats:
     return np.array([np.mean(_threshold_risks(row, losses, weights)) for row in rows])
 
 
-def _threshold_excess(rows: Kappa, losses: Losses) -> Values:
+def _threshold_excess(rows: Scores, losses: Losses) -> Floats:
     losses = _from_zero(losses)
     best = np.cumsum(np.sort(losses), dtype=np.float64) / np.arange(1, losses.size + 1)
     excess = [np.mean(_threshold_risks(row, losses, HARMONIC) - best) for row in rows]
     return np.maximum(0.0, excess)
 
 
-def _threshold_risks(kappa: Kappa, losses: Losses, weights: Weights) -> NDArray[np.float64]:
+def _threshold_risks(kappa: Scores, losses: Losses, weights: Weights) -> Floats:
     """The risk of {κ ≥ κᵢ} for each point i, from the surest on."""
     _, end, loss = tie_groups(kappa, losses)
     return np.repeat(weights.risk(loss, end, kappa.size), np.diff(end, prepend=0))

@@ -8,10 +8,8 @@ bins are fine near 0 and near 1, where a confident network has most of its point
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from snapsure._types import Bools, Floats, Ints
 
 # Of each 256 bins 128 are cut evenly, 76 cut the octaves of κ from 2⁻⁷⁷ to 1/2, and 52 those of
 # 1 − κ from 2⁻⁵³, the least that float64 has, to 1/2.
@@ -45,7 +43,7 @@ def thetas(bins: int) -> Floats:
     return np.sort(np.concatenate(([0.0], even, lower, 1 - gap)))
 
 
-def holds_one_float(bins: int) -> NDArray[np.bool_]:
+def holds_one_float(bins: int) -> Bools:
     """Whether all points of a bin must have the same κ."""
     after = np.nextafter(thetas(bins), 2)
     return after >= np.append(thetas(bins)[1:], after[-1])

@@ -1,6 +1,6 @@
 """Percentile bootstrap intervals for any metric (κ, losses) -> number.
 
-Points are resampled, so an interval speaks of the test set's luck, not of the training's. Rows are
+Points are resampled, so an interval speaks of the test set's luck, not of the training's. Ints are
 put in a fixed order first: row order and the number of cores never change an interval.
 
 The areas over 0/1 errors take a short cut: the points are ordered once, and an area follows from
@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from snapsure import _validate
+from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
 from snapsure.metrics._parallel import ahead
@@ -30,9 +31,7 @@ from snapsure.metrics._resampled import (
 from snapsure.metrics._weights import HARMONIC, LINEAR
 
 Metric = Callable[[Any, Any], Any]
-Rows = NDArray[np.int64]
-Values = NDArray[np.float64]
-EdgesArea = Callable[[Edges], Values]
+EdgesArea = Callable[[Edges], Floats]
 
 
 class Interval(NamedTuple):
@@ -108,10 +107,10 @@ def bootstrap_difference(
 
 def paired_values(
     metric: Metric,
-    scored: Sequence[tuple[Values, NDArray[np.bool_]]],
+    scored: Sequence[tuple[Floats, Bools]],
     resamples: int,
     seed: int,
-) -> Values:
+) -> Floats:
     """Metric of each (κ, errors) on each resample, (pairs, resamples); all see the same rows."""
     return np.array(_resample([_resampler(metric, *pair) for pair in scored], resamples, seed))
 
@@ -159,7 +158,7 @@ def _single(value: Any) -> float:
     return float(value)
 
 
-def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list[Values]:
+def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list[Floats]:
     """Values of each resampler, all of them on the same resamples."""
     n = resamplers[0].losses.size
     batch = rows_at_once(n)
@@ -185,15 +184,15 @@ class _Resampler(ABC):
 
     counts: bool  # whether it asks how often each point was drawn
 
-    def __init__(self, losses: NDArray[Any]) -> None:
+    def __init__(self, losses: Array) -> None:
         self.losses = losses
 
     @abstractmethod
-    def prepare(self, rows: Rows, counts: Counts | None) -> Any:
+    def prepare(self, rows: Ints, counts: Counts | None) -> Any:
         """Do what can be done on another thread."""
 
     @abstractmethod
-    def values(self, prepared: Any) -> Values:
+    def values(self, prepared: Any) -> Floats:
         """Do the rest."""
 
 
@@ -202,14 +201,14 @@ class _AnyMetric(_Resampler):
 
     counts = False
 
-    def __init__(self, metric: Metric, kappa: NDArray[Any], losses: NDArray[Any]) -> None:
+    def __init__(self, metric: Metric, kappa: Array, losses: Array) -> None:
         super().__init__(losses)
         self._metric, self._kappa = metric, kappa
 
-    def prepare(self, rows: Rows, counts: Counts | None) -> Rows:
+    def prepare(self, rows: Ints, counts: Counts | None) -> Ints:
         return rows
 
-    def values(self, prepared: Rows) -> Values:
+    def values(self, prepared: Ints) -> Floats:
         drawn = ((self._kappa[rows], self.losses[rows]) for rows in prepared)
         return np.array([_single(self._metric(kappa, losses)) for kappa, losses in drawn])
 
@@ -219,19 +218,19 @@ class _ErrorArea(_Resampler):
 
     counts = True
 
-    def __init__(self, area: EdgesArea, kappa: NDArray[Any], errors: NDArray[np.bool_]) -> None:
+    def __init__(self, area: EdgesArea, kappa: Array, errors: Bools) -> None:
         super().__init__(errors)
         self._area, self._edges = area, ErrorEdges(kappa, errors)
 
-    def prepare(self, rows: Rows, counts: Counts | None) -> Edges:
+    def prepare(self, rows: Ints, counts: Counts | None) -> Edges:
         assert counts is not None
         return self._edges.of(counts)
 
-    def values(self, prepared: Edges) -> Values:
+    def values(self, prepared: Edges) -> Floats:
         return self._area(prepared)
 
 
-def _resampler(metric: Metric, kappa: NDArray[Any], losses: NDArray[Any]) -> _Resampler:
+def _resampler(metric: Metric, kappa: Array, losses: Array) -> _Resampler:
     area = next((area for known, area in _AREAS if known is metric), None)
     if area is None or losses.dtype != np.bool_:
         return _AnyMetric(metric, kappa, losses)

@@ -4,18 +4,19 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from snapsure import _validate
+from snapsure._types import Floats
 from snapsure.metrics._rank import TieGroups, tie_groups
 
 
 class RCCurve(NamedTuple):
     """A risk-coverage curve: one point per distinct κ, coverage rising."""
 
-    coverage: NDArray[np.float64]
-    risk: NDArray[np.float64]
-    theta: NDArray[np.float64]
+    coverage: Floats
+    risk: Floats
+    theta: Floats
 
 
 def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:

@@ -3,36 +3,33 @@
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from snapsure.metrics._rank import ErrorBlock, ErrorRanker, Kappa
+from snapsure._types import Bools, Floats, Ints, Scores
+from snapsure.metrics._rank import ErrorBlock, ErrorRanker
 from snapsure.metrics._weights import HARMONIC, Weights
 
-Values = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
-
-def error_area(kappa: Kappa, errors: NDArray[np.bool_], weights: Weights) -> Values:
+def error_area(kappa: Scores, errors: Bools, weights: Weights) -> Floats:
     """Area of each row of κ (rows, n)."""
     batches = ErrorRanker().batches(kappa, errors)
     return np.concatenate([block_area(blocks, errors.size, weights) for blocks in batches])
 
 
-def error_excess(kappa: Kappa, errors: NDArray[np.bool_]) -> Values:
+def error_excess(kappa: Scores, errors: Bools) -> Floats:
     """E-AURC of each row of κ (rows, n)."""
     total = int(np.count_nonzero(errors))
     batches = ErrorRanker().batches(kappa, errors)
     return np.concatenate([block_excess(blocks, errors.size, total) for blocks in batches])
 
 
-def block_area(blocks: Iterable[ErrorBlock], n: int, weights: Weights) -> Values:
+def block_area(blocks: Iterable[ErrorBlock], n: int, weights: Weights) -> Floats:
     """Σ over the errors of each row of φ(n) − φ(place), over the scale."""
     top = weights.span(n, n + 1)
     total = sum(_row_sums(top - weights.at(b.places), b) + _untie(b, weights) for b in blocks)
     return np.asarray(total) / weights.scale(n)
 
 
-def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: Ints | int) -> Values:
+def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: Ints | int) -> Floats:
     """How far each row's E errors stand above where κ* has them: the j-th at place n − E + j."""
     total, best = np.zeros(1), np.asarray(n - errors)
     for block in blocks:
@@ -45,7 +42,7 @@ def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: Ints | int) -> Va
     return np.maximum(0.0, total / n)
 
 
-def _spans(first: Ints, ends: Ints) -> Values:
+def _spans(first: Ints, ends: Ints) -> Floats:
     """H over first … end − 1, row after row."""
     ranges = list(zip(first.tolist(), ends.tolist(), strict=True))
     if len({*ranges}) == 1:
@@ -53,10 +50,10 @@ def _spans(first: Ints, ends: Ints) -> Values:
     return np.concatenate([HARMONIC.span(low, high) for low, high in ranges])
 
 
-def _row_sums(values: Values, block: ErrorBlock) -> Values:
+def _row_sums(values: Floats, block: ErrorBlock) -> Floats:
     counts = block.counts
     if (counts == counts[0]).all():
-        sums: Values = values.reshape(counts.size, -1).sum(axis=1)
+        sums: Floats = values.reshape(counts.size, -1).sum(axis=1)
         return sums
     sums = np.zeros(counts.size)
     some = counts > 0
@@ -65,7 +62,7 @@ def _row_sums(values: Values, block: ErrorBlock) -> Values:
     return sums
 
 
-def _untie(block: ErrorBlock, weights: Weights) -> Values:
+def _untie(block: ErrorBlock, weights: Weights) -> Floats:
     """What ties add: an error, sorted last among them, stands further up on average."""
     if not block.row.size:
         return np.zeros(block.counts.size)

@@ -1,9 +1,10 @@
 """How good a probability of being right is. p: higher is surer. errors: 0 right, 1 wrong."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from snapsure import _validate
+from snapsure._types import Bools, Floats
 
 
 def nll(p: ArrayLike, errors: ArrayLike) -> float:
@@ -58,6 +59,6 @@ def ece(p: ArrayLike, errors: ArrayLike, bins: int = 15) -> float:
     return float(np.abs(gaps).sum() / probability.size)
 
 
-def _pair(p: ArrayLike, errors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _pair(p: ArrayLike, errors: ArrayLike) -> tuple[Floats, Bools]:
     probability = _validate.probabilities(p)
     return probability, _validate.errors(errors, probability.shape, of="p")

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from snapsure._types import Array, Bools, Floats, Ints, Scores
 from snapsure.metrics._parallel import ahead
 
-Ints = NDArray[np.int64]
-Kappa = NDArray[np.floating[Any]]
 Keys = NDArray[np.unsignedinteger[Any]]
 
 _BLOCK = 1 << 15
@@ -44,18 +43,18 @@ class ErrorBlock(NamedTuple):
 class TieGroups(NamedTuple):
     """One entry per distinct κ, surest first."""
 
-    theta: NDArray[np.float64]
+    theta: Floats
     end: Ints  # points with κ ≥ theta
-    loss: NDArray[np.float64]  # their summed loss
+    loss: Floats  # their summed loss
 
 
 class ErrorRanker:
     """Finds where errors stand. Its memory is reused: fresh pages cost more than the reading."""
 
     def __init__(self) -> None:
-        self._held: dict[str, NDArray[Any]] = {}
+        self._held: dict[str, Array] = {}
 
-    def batches(self, kappa: Kappa, errors: NDArray[np.bool_]) -> Iterator[Iterator[ErrorBlock]]:
+    def batches(self, kappa: Scores, errors: Bools) -> Iterator[Iterator[ErrorBlock]]:
         """Where the errors of κ (rows, n) stand, batch of rows by batch.
 
         Short rows come several to a batch, and as one block. A long row is a batch of its own, and
@@ -108,7 +107,7 @@ class ErrorRanker:
         tie = (edges[group - 1], middle, edges[group])
         return ErrorBlock(counts, places, row, *(place + shift[row] for place in tie))
 
-    def _memory(self, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def _memory(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
         held = self._held.get(name)
         if held is None or held.size < size or held.dtype != dtype:
             held = self._held[name] = np.empty(size, dtype)
@@ -120,7 +119,7 @@ def rows_at_once(n: int) -> int:
     return max(1, _ROWS // n)
 
 
-def loss_order(kappa: Kappa, losses: NDArray[np.generic]) -> tuple[Ints, NDArray[np.bool_]]:
+def loss_order(kappa: Scores, losses: NDArray[np.generic]) -> tuple[Ints, Bools]:
     """Order from the surest on, and where in it a new κ starts; tied points by their loss."""
     order = np.argsort(-kappa)
     new = np.empty(order.size, dtype=np.bool_)
@@ -133,7 +132,7 @@ def loss_order(kappa: Kappa, losses: NDArray[np.generic]) -> tuple[Ints, NDArray
     return order, new
 
 
-def expected_losses(kappa: Kappa, losses: NDArray[Any]) -> NDArray[np.float64]:
+def expected_losses(kappa: Scores, losses: Array) -> Floats:
     """Losses from the surest point on, tied points each taking the mean of their group."""
     order, new = loss_order(kappa, losses)
     ranked = losses[order]
@@ -147,7 +146,7 @@ def expected_losses(kappa: Kappa, losses: NDArray[Any]) -> NDArray[np.float64]:
     return np.repeat(mean, size)
 
 
-def tie_groups(kappa: Kappa, losses: NDArray[Any]) -> TieGroups:
+def tie_groups(kappa: Scores, losses: Array) -> TieGroups:
     """Thresholds, how many points each accepts, and the loss it lets through."""
     order, new = loss_order(kappa, losses)
     end = np.append(np.flatnonzero(new)[1:], order.size)
@@ -157,9 +156,7 @@ def tie_groups(kappa: Kappa, losses: NDArray[Any]) -> TieGroups:
     )
 
 
-def _keyed_batches(
-    kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]
-) -> Iterator[list[Keys]]:
+def _keyed_batches(kappa: Scores, errors: Bools, spare: list[Keys]) -> Iterator[list[Keys]]:
     """Keys of the rows, batch by batch; of a row that needs two sets of keys, both."""
     at_once = rows_at_once(errors.size)
     for low in range(0, len(kappa), at_once):
@@ -174,7 +171,7 @@ def _keyed_batches(
                 yield _keys_by_sign(row, errors, spare)
 
 
-def _keys_by_sign(row: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> list[Keys]:
+def _keys_by_sign(row: Scores, errors: Bools, spare: list[Keys]) -> list[Keys]:
     """Keys of κ ≥ 0, then of κ < 0."""
     negative = row < 0
     return [
@@ -184,9 +181,9 @@ def _keys_by_sign(row: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> l
     ]
 
 
-def _keys_below_two(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> Keys:
+def _keys_below_two(kappa: Scores, errors: Bools, spare: list[Keys]) -> Keys:
     """Keys of both signs: below 2 the second highest bit is free, and holds the sign."""
-    bits: NDArray[Any] = kappa.view(np.int64 if kappa.itemsize == 8 else np.int32)
+    bits: Array = kappa.view(np.int64 if kappa.itemsize == 8 else np.int32)
     largest = np.iinfo(bits.dtype).max
     keys = _memory(bits, spare)
     for low in range(0, errors.size, _BLOCK):
@@ -198,7 +195,7 @@ def _keys_below_two(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) 
     return keys
 
 
-def _memory(bits: NDArray[Any], spare: list[Keys]) -> Keys:
+def _memory(bits: Array, spare: list[Keys]) -> Keys:
     """Memory for keys, of what is spare if it fits."""
     dtype = np.uint64 if bits.itemsize == 8 else np.uint32
     keys = spare.pop() if spare else None
@@ -213,7 +210,7 @@ def _sort(parts: list[Keys]) -> list[Keys]:
     return parts
 
 
-def _keys_of_one_sign(kappa: Kappa, errors: NDArray[np.bool_], spare: list[Keys]) -> Keys:
+def _keys_of_one_sign(kappa: Scores, errors: Bools, spare: list[Keys]) -> Keys:
     """Keys whose rise is the fall of κ, all of one sign; the lowest bit is the error."""
     bits = kappa.view(np.uint64 if kappa.dtype == np.float64 else np.uint32)
     keys = _memory(bits, spare)

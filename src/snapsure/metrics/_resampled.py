@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from snapsure.metrics._rank import Kappa, loss_order
+from snapsure._types import Bools, Floats, Ints, Scores
+from snapsure.metrics._rank import loss_order
 from snapsure.metrics._weights import HARMONIC, Weights
 
 Counts = NDArray[np.int32]  # (n, resamples): how often each point was drawn
-Ints = NDArray[np.int64]
-Values = NDArray[np.float64]
 
 
 class Edges(NamedTuple):
@@ -31,7 +30,7 @@ class Edges(NamedTuple):
 class Costs(NamedTuple):
     """What the errors of each resample cost, and how many they are."""
 
-    cost: Values
+    cost: Floats
     errors: Ints
 
 
@@ -46,7 +45,7 @@ def counted(rows: Ints) -> Counts:
 class ErrorEdges:
     """Where errors stand in the order of κ (n,), whatever is drawn."""
 
-    def __init__(self, kappa: Kappa, errors: NDArray[np.bool_]) -> None:
+    def __init__(self, kappa: Scores, errors: Bools) -> None:
         self._order, new = loss_order(kappa, errors)
         first = np.flatnonzero(new)
         size = np.diff(first, append=errors.size)
@@ -86,9 +85,9 @@ class PlaceCosts:
             errors += wrong.sum(axis=0)
         return Costs(cost, errors)
 
-    def best(self, errors: Ints) -> Values:
+    def best(self, errors: Ints) -> Floats:
         """The same of κ*, which has the errors last."""
-        costs: Values = self._upto[-1] - self._upto[self._upto.size - 1 - errors]
+        costs: Floats = self._upto[-1] - self._upto[self._upto.size - 1 - errors]
         return costs
 
 
@@ -98,7 +97,7 @@ class ResampledArea:
     def __init__(self, n: int, weights: Weights) -> None:
         self._scale, self._places = weights.scale(n), PlaceCosts(n, weights)
 
-    def __call__(self, edges: Edges) -> Values:
+    def __call__(self, edges: Edges) -> Floats:
         """Area of each resample."""
         return -self._places.of(edges).cost / self._scale
 
@@ -109,10 +108,10 @@ class ResampledExcess:
     def __init__(self, n: int, *, normalised: bool = False) -> None:
         self._n, self._normalised, self._places = n, normalised, PlaceCosts(n, HARMONIC)
 
-    def __call__(self, edges: Edges) -> Values:
+    def __call__(self, edges: Edges) -> Floats:
         """How far each resample's errors stand above where κ* has them."""
         cost, errors = self._places.of(edges)
-        excess: Values = np.maximum(0.0, (self._places.best(errors) - cost) / self._n)
+        excess: Floats = np.maximum(0.0, (self._places.best(errors) - cost) / self._n)
         if not self._normalised:
             return excess
         right = self._n - errors

@@ -8,17 +8,15 @@ no bit. What the bins do not tell is the order within a bin: the best and the wo
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from snapsure import _validate
+from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.metrics._bins import FEWEST_BINS, bin_of, holds_one_float, thetas
 from snapsure.metrics._bootstrap import Interval
 from snapsure.metrics._curve import RCCurve
 from snapsure.metrics._weights import HARMONIC
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 # Points at once: their temporaries stay in the cache.
 _BLOCK = 1 << 14
@@ -273,7 +271,7 @@ class _ErrorBins(NamedTuple):
     errors: Ints
     start: Ints
     end: Ints
-    tied: NDArray[np.bool_]  # all of one κ
+    tied: Bools  # all of one κ
 
     def areas(self, above: Floats | float = 0.0) -> Interval:
         """Area, less what costs are given: with errors anywhere in their bin, last, and first."""
@@ -291,7 +289,7 @@ class _ErrorBins(NamedTuple):
         return HARMONIC.cost(end - self.errors, end, self.n)
 
 
-def _column(value: ArrayLike, name: str) -> NDArray[Any]:
+def _column(value: ArrayLike, name: str) -> Array:
     return np.atleast_1d(_validate.numbers(value, name))
 
 

@@ -12,10 +12,8 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from snapsure._types import Floats, Ints
 
 # Up to here harmonic numbers are looked up; beyond, two terms of Stirling's series are exact.
 _TABLE = 1 << 17

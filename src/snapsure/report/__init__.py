@@ -1,1 +1,3 @@
-"""What a score table says: computed in one place, drawn in another."""
+"""Numbers in, one page out."""
+
+from snapsure.report.page import Report as Report

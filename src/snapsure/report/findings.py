@@ -9,20 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from snapsure.analysis import Trajectories, trajectories
+from snapsure._types import Bools, Floats, Ints
 from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
-from snapsure.estimators import AES, PES
+from snapsure.estimators import AES, PES, Final
+from snapsure.evaluation import Splits, evaluate
+from snapsure.evaluation._numbers import best_curve
+from snapsure.evaluation._result import Result
+from snapsure.evaluation._trajectories import Trajectories, trajectories
 from snapsure.metrics import brier, ece, nll
 from snapsure.metrics._rank import tie_groups
-from snapsure.report.build import Result, best_curve, evaluate
-from snapsure.selective import upper_bound
 from snapsure.table import ScoreTable
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from snapsure.threshold import upper_bound
 
 POSITIONS = 200  # of the slider, in even steps of coverage
 DELTAS = (0.1, 0.05, 0.01, 0.001)
@@ -97,7 +96,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Findings:
-    """All of it."""
+    """Everything that the page says about one κ."""
 
     kappa: str
     accuracy: float
@@ -135,10 +134,15 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0, chapters: i
             f"wrong of {n}: score more points"
         )
     splits, resamples = _EFFORT if n <= _LARGE else _EFFORT_LARGE
-    results = evaluate(
-        table, names=[name], methods=METHODS, splits=splits, seed=seed, resamples=resamples
-    )
-    final, aes = values[-1], AES().confidence(values, table.epochs)
+    board = evaluate(
+        table,
+        names=[name],
+        methods=METHODS,
+        protocol=Splits(splits, seed=seed),
+        resamples=resamples,
+        seed=seed,
+    ).boards[name]
+    final, aes = values[-1], AES().fit(table, name).confidence(table)
     scores = {"AES": aes, "final": final}
     choices = POSITIONS * len(scores) * chapters
     groups, surer = _groups(values, wrong)
@@ -149,15 +153,15 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0, chapters: i
         epochs=table.epochs,
         splits=splits,
         resamples=resamples,
-        results={result.method: result for result in results},
+        results={result.method: result for result in board.rows},
         positions={each: _positions(score, wrong, choices) for each, score in scores.items()},
         curves={each: _curve(score, wrong) for each, score in scores.items()}
         | {"κ*": _thinned_best(wrong)},
         accuracies=(table.labels == table.y).mean(axis=1),
         groups=groups,
         surer=surer,
-        averaged=table.epochs[AES().snapshots(table.epochs)],
-        layers=_layers(values, wrong, table.epochs),
+        averaged=np.array(AES().snapshots(table.epochs)),
+        layers=_layers(table, name),
         reliability=_reliabilities(table, name, seed),
         mistakes=_surest(np.flatnonzero(wrong), aes),
         moved=_moved(final, aes, wrong),
@@ -167,7 +171,7 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0, chapters: i
     )
 
 
-def _groups(values: Floats, wrong: NDArray[np.bool_]) -> tuple[Trajectories, float]:
+def _groups(values: Floats, wrong: Bools) -> tuple[Trajectories, float]:
     """Along training, the surer half and the other; or more than half, to have errors in it."""
     order = np.argsort(-values[-1], kind="stable")
     errors = {share: int(wrong[order][: round(share * wrong.size)].sum()) for share in SHARES}
@@ -176,17 +180,16 @@ def _groups(values: Floats, wrong: NDArray[np.bool_]) -> tuple[Trajectories, flo
     return green._replace(red_kappa=red.red_kappa, red_eaurc=red.red_eaurc), surer
 
 
-def _layers(values: Floats, wrong: NDArray[np.bool_], epochs: Ints) -> list[Layer]:
-    pes = PES().fit(values, wrong)
-    layers = pes.layers_ or []
-    points = np.bincount(pes.layer_of(values), minlength=len(layers))
+def _layers(table: ScoreTable, name: str) -> list[Layer]:
+    pes = PES().fit(table, name)
+    points = np.bincount(pes.layer_of(table), minlength=len(pes.layers_))
     return [
-        Layer(int(epochs[layer.snapshot]), int(epochs[layer.cut]), layer.edge, int(count))
-        for layer, count in zip(layers, points, strict=True)
+        Layer(layer.epoch, layer.cut, layer.edge, int(count))
+        for layer, count in zip(pes.layers_, points, strict=True)
     ]
 
 
-def _accepted(score: Floats, wrong: NDArray[np.bool_], counts: Ints) -> tuple[Floats, Ints, Floats]:
+def _accepted(score: Floats, wrong: Bools, counts: Ints) -> tuple[Floats, Ints, Floats]:
     """Thresholds that accept at least so many, how many they accept, and errors among those."""
     theta, end, loss = tie_groups(score, wrong)
     at = np.searchsorted(end, counts)
@@ -202,7 +205,7 @@ def _interval(errors: Floats, n: Ints, level: float = 0.95) -> tuple[Floats, Flo
     return low, high
 
 
-def _positions(score: Floats, wrong: NDArray[np.bool_], choices: int) -> Positions:
+def _positions(score: Floats, wrong: Bools, choices: int) -> Positions:
     counts = np.ceil(np.arange(1, POSITIONS + 1) / POSITIONS * score.size - 1e-9).astype(np.int64)
     theta, n, errors = _accepted(score, wrong, counts)
     low, high = _interval(errors, n)
@@ -213,7 +216,7 @@ def _positions(score: Floats, wrong: NDArray[np.bool_], choices: int) -> Positio
     return Positions(n / score.size, theta, errors / n, low, high, score.size - n, bounds)
 
 
-def _curve(score: Floats, wrong: NDArray[np.bool_]) -> Curve:
+def _curve(score: Floats, wrong: Bools) -> Curve:
     counts = np.unique(np.linspace(1, score.size, CURVE_POINTS).astype(np.int64))
     _, n, errors = _accepted(score, wrong, counts)
     n, first = np.unique(n, return_index=True)
@@ -222,7 +225,7 @@ def _curve(score: Floats, wrong: NDArray[np.bool_]) -> Curve:
     return Curve(n / score.size, errors / n, low, high)
 
 
-def _thinned_best(wrong: NDArray[np.bool_]) -> Curve:
+def _thinned_best(wrong: Bools) -> Curve:
     """κ* has no band: it is what these points would have allowed."""
     whole = best_curve(wrong)
     at = np.unique(np.linspace(0, wrong.size - 1, CURVE_POINTS).astype(np.int64))
@@ -233,17 +236,15 @@ def _thinned_best(wrong: NDArray[np.bool_]) -> Curve:
 def _reliabilities(table: ScoreTable, name: str, seed: int) -> list[Reliability]:
     """κ taken as a probability, and Platt's of it and of AES, learnt on the other half."""
     fit, rest = table.split(0.5, seed)
-    seen, new = fit.kappa(name), rest.kappa(name)
-    averaged = [AES().confidence(kappa, table.epochs) for kappa in (seen, new)]
-    probabilities = {
-        "final κ as it is": new[-1],
-        "final κ, Platt": Platt().fit(seen[-1], fit.errors).predict_proba(new[-1]),
-        "AES, Platt": Platt().fit(averaged[0], fit.errors).predict_proba(averaged[1]),
-    }
+    final, aes = Final().fit(fit, name), AES().fit(fit, name)
+    probabilities = {"final κ as it is": final.confidence(rest)}
+    for words, estimator in (("final κ, Platt", final), ("AES, Platt", aes)):
+        platt = Platt().fit(estimator.confidence(fit), fit.errors)
+        probabilities[words] = platt.predict_proba(estimator.confidence(rest))
     return [_reliability(each, p, rest.errors) for each, p in probabilities.items()]
 
 
-def _reliability(name: str, p: Floats, wrong: NDArray[np.bool_]) -> Reliability:
+def _reliability(name: str, p: Floats, wrong: Bools) -> Reliability:
     bins = np.minimum((p * BINS).astype(int), BINS - 1)
     count = np.bincount(bins, minlength=BINS)
     there = count > 0
@@ -258,7 +259,7 @@ def _surest(rows: Ints, score: Floats) -> Ints:
     return rows[np.argsort(-score[rows], kind="stable")][:SHOWN]
 
 
-def _moved(final: Floats, aes: Floats, wrong: NDArray[np.bool_]) -> dict[str, Ints]:
+def _moved(final: Floats, aes: Floats, wrong: Bools) -> dict[str, Ints]:
     """Rows whose place in the ranking AES changed most, right and wrong, both ways."""
     rise = _place(aes) - _place(final)
     found = {}
@@ -277,7 +278,7 @@ def _place(score: Floats) -> Floats:
     return place
 
 
-def _classes(score: Floats, y_hat: Ints, wrong: NDArray[np.bool_]) -> list[ClassRisk]:
+def _classes(score: Floats, y_hat: Ints, wrong: Bools) -> list[ClassRisk]:
     """Predicted classes by their risk among the surest points, the riskiest first."""
     count = np.array([int(np.ceil(CLASS_COVERAGE * score.size - 1e-9))])
     theta, _, _ = _accepted(score, wrong, count)

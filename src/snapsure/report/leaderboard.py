@@ -7,9 +7,10 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from snapsure.contest import Comparison
-from snapsure.contest._comparison import Board, Row
+from snapsure.evaluation import Comparison
+from snapsure.evaluation._result import Board, Result
 from snapsure.metrics import Interval
+from snapsure.report import pictures
 
 _HEADS = (
     "method",
@@ -95,53 +96,10 @@ def as_latex(comparison: Comparison) -> str:
 
 def plot(comparison: Comparison, path: Path) -> None:
     """Gain against price, a panel per board."""
-    from matplotlib.figure import Figure
-
-    boards = boards_of(comparison)
-    figure = Figure(figsize=(8, 3.6 * len(boards)), layout="constrained")
-    for i, board in enumerate(boards, 1):
-        axes = figure.add_subplot(len(boards), 1, i)
-        edge = -max(5.0, *(row.gain.estimate for row in board.rows))
-        for row in board.rows:
-            # As far below the reference as the best is above it; what is further is in the table.
-            mark = "o" if row.gain.estimate >= edge else "v"
-            height = max(row.gain.estimate, edge)
-            axes.plot(row.passes, height, mark, color=_colour(row.method), markersize=5)
-        for row in _told(board):
-            # Names of what costs one pass stand left of it: there is room, and on the right are
-            # those of two and three passes.
-            left = row.passes < 1.5
-            axes.annotate(
-                row.method,
-                (row.passes, max(row.gain.estimate, edge)),
-                xytext=(-5 if left else 5, -9 if row.method == board.reference else 3),
-                ha="right" if left else "left",
-                textcoords="offset points",
-                fontsize=7,
-            )
-        axes.axhline(0, color="0.6", linewidth=0.8)
-        axes.set_xscale("log")
-        axes.margins(x=0.25, y=0.12)
-        axes.set_title(board.name, fontsize=9, loc="left")
-        axes.set_xlabel("forward passes per answer")
-        axes.set_ylabel(f"% less E-AURC than {board.reference}")
-    figure.savefig(path, dpi=130)
+    pictures.save(pictures.boards(boards_of(comparison), comparison.level), path)
 
 
-def _told(board: Board) -> list[Row]:
-    """Rows with a name in the plot: the best at each price, and the reference."""
-    best: dict[float, Row] = {}
-    for row in board.rows:
-        best.setdefault(round(row.passes), row)
-    return [*best.values(), board[board.reference]]
-
-
-def _colour(method: str) -> str:
-    kinds = {"AES": "#0072b2", "PES": "#009e73", "LES": "#d55e00"}
-    return next((colour for kind, colour in kinds.items() if method.startswith(kind)), "0.35")
-
-
-def _cells(row: Row) -> list[str]:
+def _cells(row: Result) -> list[str]:
     numbers: list[tuple[float, Callable[[float], str]]] = [
         (row.eaurc, _thousandths),
         (row.aurc, _thousandths),
@@ -158,9 +116,9 @@ def _cells(row: Row) -> list[str]:
         row.method,
         *(form(value) for value, form in numbers),
         size,
-        "" if is_reference else _interval(row.gain),
-        "" if is_reference else _p(row.p_holm),
-        "" if row.verdict.endswith("the best here") else _interval(row.behind),
+        "" if is_reference else _interval(row.saved),
+        "" if is_reference or row.p_holm is None else _p(row.p_holm),
+        "" if row.verdict.endswith("the best here") or not row.behind else _interval(row.behind),
         row.verdict,
     ]
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from snapsure import _files, _validate
-from snapsure.contest import Comparison
+from snapsure._types import Array, Floats
 from snapsure.errors import InvalidInput
+from snapsure.evaluation import Comparison
+from snapsure.evaluation._result import Result
 from snapsure.report import charts
-from snapsure.report.build import Result
 from snapsure.report.findings import (
     BINS,
     CLASS_COVERAGE,
@@ -32,8 +33,6 @@ from snapsure.report.findings import (
 )
 from snapsure.report.leaderboard import boards_of
 from snapsure.table import ScoreTable
-
-__all__ = ["Report"]
 
 _START = 0.8  # where the slider begins
 _SIDE = 96  # pixels of a picture
@@ -207,15 +206,12 @@ class Report:
         return {**about, **{key: _words(value) for key, value in self._origin.items()}}
 
 
-def origin_of(folder: Path, name: str) -> dict[str, Any]:
-    """What a folder of scores says about how it was made; `name` is its chapter's."""
-    path = folder / "plan.json"
-    if not path.is_file():
-        return {}
-    plan = json.loads(path.read_text())
-    origin = {f"{name}: {key}": plan[key] for key in _INDEX if key in plan}
-    for i, hashes in enumerate(plan.get("snapshots", [])):
-        which = f" of member {i}" if len(plan["snapshots"]) > 1 else ""
+def origin_of(table: ScoreTable, name: str) -> dict[str, Any]:
+    """What a table says about how it was made; `name` is its chapter's."""
+    made = table.provenance
+    origin = {f"{name}: {key}": made[key] for key in _INDEX if key in made}
+    for i, hashes in enumerate(made.get("snapshots", [])):
+        which = f" of member {i}" if len(made["snapshots"]) > 1 else ""
         short = " ".join(digest[:12] for digest in hashes)
         origin[f"{name}: SHA-256 of the snapshots{which}"] = short
     return origin
@@ -248,11 +244,11 @@ def _verdict(result: Result, kappa: str) -> dict[str, Any]:
         answer, words = "no", f"ranks right from wrong worse than the final {kappa}"
     else:
         answer = "cannot tell"
-        words = f"cannot be told from the final {kappa} by these points"
+        words = f"shows no significant difference from the final {kappa} on these points"
     return {"answer": answer, "words": words, "result": result}
 
 
-def _pictures(images: ArrayLike, tables: Iterable[ScoreTable]) -> NDArray[Any]:
+def _pictures(images: ArrayLike, tables: Iterable[ScoreTable]) -> Array:
     pixels = np.asarray(images)
     colours = pixels.ndim == 4 and pixels.shape[-1] == 3
     for table in tables:
@@ -271,7 +267,7 @@ def _pictures(images: ArrayLike, tables: Iterable[ScoreTable]) -> NDArray[Any]:
     return pixels
 
 
-def _png(pixels: NDArray[Any]) -> str:
+def _png(pixels: Array) -> str:
     """A picture as a data address."""
     from PIL import Image
 
@@ -306,7 +302,7 @@ def _text(name: str) -> str:
     return resources.files("snapsure.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _up(bounds: NDArray[np.float64]) -> list[float]:
+def _up(bounds: Floats) -> list[float]:
     """A guarantee, rounded up to the digits that are shown."""
     rounded: list[float] = (np.ceil(bounds * 1e4) / 1e4).round(4).tolist()
     return rounded

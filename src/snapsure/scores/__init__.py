@@ -1,25 +1,12 @@
 """κ functions: what a network's confidence in its final prediction is, one file each."""
 
-from snapsure.scores._deep_knn import DeepKNN
-from snapsure.scores._doctor import Doctor
-from snapsure.scores._energy import Energy
-from snapsure.scores._ensemble import Ensemble
-from snapsure.scores._entropy import Entropy
-from snapsure.scores._margin import Margin
-from snapsure.scores._max_logit import MaxLogit
-from snapsure.scores._mc_dropout import MCDropout
-from snapsure.scores._nn_distance import NNDistance
-from snapsure.scores._softmax import SoftmaxResponse
-
-__all__ = [
-    "DeepKNN",
-    "Doctor",
-    "Energy",
-    "Ensemble",
-    "Entropy",
-    "MCDropout",
-    "Margin",
-    "MaxLogit",
-    "NNDistance",
-    "SoftmaxResponse",
-]
+from snapsure.scores._base import Kappa as Kappa
+from snapsure.scores._deep_knn import DeepKNN as DeepKNN
+from snapsure.scores._doctor import Doctor as Doctor
+from snapsure.scores._energy import Energy as Energy
+from snapsure.scores._entropy import Entropy as Entropy
+from snapsure.scores._margin import Margin as Margin
+from snapsure.scores._max_logit import MaxLogit as MaxLogit
+from snapsure.scores._mc_dropout import MCDropout as MCDropout
+from snapsure.scores._nn_distance import NNDistance as NNDistance
+from snapsure.scores._softmax import SoftmaxResponse as SoftmaxResponse

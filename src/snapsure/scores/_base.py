@@ -7,67 +7,16 @@ never matter. To add one: a file with a subclass, and a test that inherits `Kapp
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Values = NDArray[np.float64]
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Passes with dropout: how many, at which rate, where, and what fixes the masks."""
-
-    passes: int
-    p: float | None  # None: each dropout's own
-    layers: str | tuple[str, ...]  # "all", "last", or names of modules
-    seed: int
-
-
-class Forward(ABC):
-    """What one pass over a batch gives; everything beyond the logits only if it was needed."""
-
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits  # (rows, classes)
-        self._shared: dict[Hashable, Any] = {}
-
-    @abstractmethod
-    def embedding(self, layer: str | None) -> Tensor:
-        """Input of the last linear layer that ran, or of the one named, (rows, features)."""
-
-    @abstractmethod
-    def samples(self, sampling: Sampling) -> Iterator[Tensor]:
-        """Logits of passes with dropout, the deterministic part of the network run only once."""
-
-    @abstractmethod
-    def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """Names and own rates of the dropouts that a sampling switches on."""
-
-    def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returns, made once per pass for all κ functions that ask with this key."""
-        if key not in self._shared:
-            self._shared[key] = make()
-        value: T = self._shared[key]
-        return value
-
-
-class Snapshot(ABC):
-    """A network with one snapshot's weights."""
-
-    @abstractmethod
-    def run(self, inputs: Any) -> Forward:
-        """One pass over a batch."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Let go of what the last pass left."""
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward, Sampling, Snapshot
 
 
 class Kappa(ABC):
@@ -111,11 +60,11 @@ class Kappa(ABC):
         return None
 
     @abstractmethod
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """κ of each row."""
 
 
-def softmax_of(logits: Tensor, y_hat: NDArray[np.int64]) -> Tensor:
+def softmax_of(logits: Tensor, y_hat: Ints) -> Tensor:
     """Softmax of the chosen class in float64, exact near 0 and near 1.
 
     Near 1 it is 1 minus the sum of the other classes: in float32, or as a plain quotient, confident

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure.scores._base import Forward, Values
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.networks._reference import Reference
 from snapsure.scores._neighbours import NeighbourKappa, blocks, embedding_of, nearest
-from snapsure.scores._reference import Reference
 
 
 class DeepKNN(NeighbourKappa):
@@ -49,10 +48,10 @@ class DeepKNN(NeighbourKappa):
         """Embeddings of length 1 (but for zero, which has no direction and stays)."""
         return torch.nn.functional.normalize(embedding_of(forward, self._layer), dim=1)
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Reference) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Reference) -> Floats:
         """Nearness of the k-th neighbour."""
         queries = self.points(forward).double() - prepared.center
         squares = [nearest(queries[part], prepared, self._k)[0] for part in blocks(queries)]
         distance = torch.cat(squares).amax(dim=1).sqrt()
-        values: Values = (1 - distance / 2).clamp(0, 1).cpu().numpy()
+        values: Floats = (1 - distance / 2).clamp(0, 1).cpu().numpy()
         return values

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from snapsure.scores._base import Forward, Kappa, Values
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.scores._base import Kappa
 from snapsure.scores._logits import gaps, others
 
 
@@ -22,6 +21,7 @@ class Doctor(Kappa):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import torch
     >>> from snapsure.scores._logits import Logits
     >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
@@ -36,12 +36,12 @@ class Doctor(Kappa):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """None."""
+        """It has no settings."""
         return {}
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Sum of the squared softmax."""
         weight = others(gaps(forward.logits))
         s, q = weight.sum(dim=1), weight.square().sum(dim=1)
-        values: Values = (1 - (2 * s + (s.square() - q)) / (1 + s).square()).clamp(0, 1).numpy()
+        values: Floats = (1 - (2 * s + (s.square() - q)) / (1 + s).square()).clamp(0, 1).numpy()
         return values

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from snapsure import _validate
-from snapsure.scores._base import Forward, Kappa, Values
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.scores._base import Kappa
 from snapsure.scores._squash import squash
 
 
@@ -24,6 +23,7 @@ class Energy(Kappa):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import torch
     >>> from snapsure.scores._logits import Logits
     >>> logits = torch.tensor([[0.5, 0.5], [2.0, 6.0]]).log()  # energies ln 1 = 0 and ln 8
@@ -44,9 +44,9 @@ class Energy(Kappa):
         """The temperature."""
         return {"temperature": self._temperature}
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """The logits' log-sum-exp, mapped to [0, 1]."""
         z = forward.logits.cpu().double()
         energy = self._temperature * (z / self._temperature).logsumexp(dim=1)
-        values: Values = squash(energy).numpy()
+        values: Floats = squash(energy).numpy()
         return values

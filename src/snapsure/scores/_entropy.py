@@ -3,10 +3,9 @@
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from snapsure.scores._base import Forward, Kappa, Values
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.scores._base import Kappa
 from snapsure.scores._logits import gaps, others
 
 
@@ -21,6 +20,7 @@ class Entropy(Kappa):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import torch
     >>> from snapsure.scores._logits import Logits
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 0.0], [30.0, 0.0]])
@@ -35,15 +35,15 @@ class Entropy(Kappa):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """None."""
+        """It has no settings."""
         return {}
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Certainty of the softmax."""
         gap = gaps(forward.logits)
         weight = others(gap)
         missing = weight.sum(dim=1)
         entropy = missing.log1p() - (weight * gap).sum(dim=1) / (1 + missing)
         most = math.log(gap.shape[1]) or 1.0
-        values: Values = (1 - entropy / most).clamp(0, 1).numpy()
+        values: Floats = (1 - entropy / most).clamp(0, 1).numpy()
         return values

@@ -9,26 +9,26 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Forward, Sampling
+from snapsure.networks._forward import Forward, Sampling
 
 
 class Logits(Forward):
     """A pass of which nothing but the logits is known."""
 
     def embedding(self, layer: str | None) -> Tensor:
-        """There is none."""
+        """Refuse: only logits are known."""
         raise InvalidInput(
             "κ must need logits alone, got one that reads embeddings: score with the network"
         )
 
     def samples(self, sampling: Sampling) -> Iterator[Tensor]:
-        """There are none."""
+        """Refuse: only logits are known."""
         raise InvalidInput(
             "κ must need logits alone, got one that samples dropout: score with the network"
         )
 
     def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """There are none."""
+        """No dropout is known of."""
         return {}
 
 

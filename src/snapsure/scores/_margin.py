@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from snapsure.scores._base import Forward, Kappa, Values
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.scores._base import Kappa
 from snapsure.scores._logits import gaps
 
 
@@ -20,6 +19,7 @@ class Margin(Kappa):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import torch
     >>> from snapsure.scores._logits import Logits
     >>> logits = torch.tensor([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]]).log()
@@ -34,10 +34,10 @@ class Margin(Kappa):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """None."""
+        """It has no settings."""
         return {}
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Half of one plus the lead of the chosen class."""
         weight = gaps(forward.logits).exp()
         chosen = weight.new_tensor(y_hat).long()[:, None]
@@ -47,5 +47,5 @@ class Margin(Kappa):
         answer, rival = weight.gather(1, chosen)[:, 0], beside.gather(1, best)[:, 0]
         total = answer + rival + rest
         low, high = (answer + rest / 2) / total, 1 - (rival + rest / 2) / total
-        values: Values = low.where(low < 0.5, high).numpy()
+        values: Floats = low.where(low < 0.5, high).numpy()
         return values

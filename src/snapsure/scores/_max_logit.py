@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from snapsure.scores._base import Forward, Kappa, Values
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.scores._base import Kappa
 from snapsure.scores._squash import squash
 
 
@@ -19,6 +18,7 @@ class MaxLogit(Kappa):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import torch
     >>> from snapsure.scores._logits import Logits
     >>> logits = torch.tensor([[3.0, 1.0], [-1.0, 0.0]])
@@ -33,11 +33,11 @@ class MaxLogit(Kappa):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """None."""
+        """It has no settings."""
         return {}
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """The chosen class's logit, mapped to [0, 1]."""
         z = forward.logits.cpu().double()
-        values: Values = squash(z.gather(1, z.new_tensor(y_hat).long()[:, None])[:, 0]).numpy()
+        values: Floats = squash(z.gather(1, z.new_tensor(y_hat).long()[:, None])[:, 0]).numpy()
         return values

@@ -4,17 +4,20 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from snapsure import _validate
+from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Forward, Kappa, Sampling, Values
+from snapsure.networks._forward import Forward, Sampling
+from snapsure.scores._base import Kappa
 from snapsure.scores._logits import gaps
+
+Layers = Literal["all", "last"]
+Statistic = Literal["mean", "variance", "entropy", "mutual_information"]
 
 _ENOUGH = 100  # rows that a rank correlation is taken from, at least
 
@@ -65,8 +68,8 @@ class MCDropout(Kappa):
         self,
         passes: int = 100,
         p: float | None = None,
-        layers: str | Sequence[str] = "all",
-        statistic: str = "mean",
+        layers: Layers | Sequence[str] = "all",
+        statistic: Statistic = "mean",
         *,
         seed: int = 0,
     ) -> None:
@@ -108,7 +111,7 @@ class MCDropout(Kappa):
             "seed": chosen.seed,
         }
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """The statistic of passes that are summed up one by one: none is kept."""
         self._tell_of_another_rate(forward)
         summary = forward.shared(
@@ -117,7 +120,7 @@ class MCDropout(Kappa):
         )
         if self._statistic == "variance":
             self._tell_if_upside_down(summary)
-        values: Values = _STATISTICS[self._statistic](summary).clamp(0, 1).numpy()
+        values: Floats = _STATISTICS[self._statistic](summary).clamp(0, 1).numpy()
         return values
 
     def _tell_of_another_rate(self, forward: Forward) -> None:
@@ -169,7 +172,7 @@ class _Summary:
     entropy: Tensor  # mean of the passes'
 
 
-def _summed_up(samples: Iterable[Tensor], y_hat: NDArray[np.int64]) -> _Summary:
+def _summed_up(samples: Iterable[Tensor], y_hat: Ints) -> _Summary:
     """Sums over passes, and the variance by Welford's update.
 
     With the largest logit subtracted, the other classes are summed without the chosen one: as a
@@ -208,7 +211,7 @@ def _mutual_information(summary: _Summary) -> Tensor:
     return 1 - (_entropy_of(summary.softmax) - summary.entropy) / _most(summary)
 
 
-_STATISTICS: dict[str, Callable[[_Summary], Tensor]] = {
+_STATISTICS: dict[Statistic, Callable[[_Summary], Tensor]] = {
     "mean": _mean,
     "variance": _variance,
     "entropy": _entropy,

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from snapsure import _validate
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Forward, Kappa, Snapshot
-from snapsure.scores._data import Rows
-from snapsure.scores._reference import Reference, squares_of, written
+from snapsure.networks._data import Rows
+from snapsure.networks._forward import Forward, Snapshot
+from snapsure.networks._reference import Reference, squares_of, written
+from snapsure.scores._base import Kappa
 
 # Distances are taken for blocks of at most this many queries and references at a time.
 _QUERIES, _REFERENCES = 512, 1 << 14
@@ -39,7 +40,7 @@ class NeighbourKappa(Kappa):
 
     @property
     def prepares(self) -> bool:
-        """It does."""
+        """Embeddings of the training points are needed first."""
         return True
 
     @abstractmethod

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure.scores._base import Forward, Values
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.networks._reference import Reference, squares_of
 from snapsure.scores._neighbours import NeighbourKappa, blocks, embedding_of, nearest
-from snapsure.scores._reference import Reference, squares_of
 
 # What float32 may do to a distance before its row is computed again in float64.
 _TOLERANCE = 1e-5
@@ -45,14 +44,14 @@ class NNDistance(NeighbourKappa):
         """The embeddings."""
         return embedding_of(forward, self._layer)
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Reference) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Reference) -> Floats:
         """Share of the answer's class among the neighbours, weighted by nearness."""
         queries = self.points(forward) - prepared.center
         chosen = torch.as_tensor(y_hat, device=queries.device)
         parts = [
             _shares(queries[part], chosen[part], prepared, self._k) for part in blocks(queries)
         ]
-        values: Values = torch.cat(parts).cpu().numpy()
+        values: Floats = torch.cat(parts).cpu().numpy()
         return values
 
 

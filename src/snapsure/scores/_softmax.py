@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from snapsure.scores._base import Forward, Kappa, Values, softmax_of
+from snapsure._types import Floats, Ints
+from snapsure.networks._forward import Forward
+from snapsure.scores._base import Kappa, softmax_of
 
 
 class SoftmaxResponse(Kappa):
@@ -22,10 +21,10 @@ class SoftmaxResponse(Kappa):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """None."""
+        """It has no settings."""
         return {}
 
-    def score(self, forward: Forward, y_hat: NDArray[np.int64], prepared: Any) -> Values:
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Softmax of the chosen class."""
-        values: Values = softmax_of(forward.logits, y_hat).cpu().numpy()
+        values: Floats = softmax_of(forward.logits, y_hat).cpu().numpy()
         return values

@@ -7,7 +7,7 @@ from torch import nn
 
 from snapsure import _validate
 from snapsure.scoring._plan import Piece, Plan
-from snapsure.scoring._schedule import Schedule
+from snapsure.scoring._queue import Queue
 from snapsure.scoring._worker import Worker
 
 
@@ -23,10 +23,20 @@ class Executor(ABC):
     def run(
         self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
     ) -> None:
-        """Do all of `todo`, in an order that a `Schedule` allows.
+        """Do all of `todo`, in an order that a `Queue` allows.
 
         `advance` is told of rows as they are scored.
         """
+
+    @staticmethod
+    def queue(plan: Plan, todo: Sequence[Piece], width: int = 1) -> Queue:
+        """What may start when; `width` pieces may be under way at once."""
+        return Queue(plan, todo, width)
+
+    @staticmethod
+    def worker(plan: Plan, model: nn.Module) -> Worker:
+        """Does pieces in the process that it is made in."""
+        return Worker(plan, model)
 
 
 class LocalExecutor(Executor):
@@ -52,7 +62,7 @@ class LocalExecutor(Executor):
         self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
     ) -> None:
         """In the order given."""
-        worker, schedule = Worker(plan, model), Schedule(plan, todo)
-        while piece := schedule.next():
+        worker, queue = self.worker(plan, model), self.queue(plan, todo)
+        while piece := queue.next():
             worker.do(piece, advance)
-            schedule.done(piece)
+            queue.done(piece)

@@ -17,14 +17,13 @@ from typing import Any
 from torch import nn
 
 from snapsure import _files
-from snapsure._table_files import PLAN, TableWriter
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.networks._data import Rows
 from snapsure.scores._base import Kappa
-from snapsure.scores._data import Rows
-from snapsure.scores._ensemble import Ensemble
 from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
+from snapsure.table._pieces import PLAN, TableWriter
 
 _OWN = re.compile(re.escape(PLAN))
 _PREPARED, _WHOLE = "prepared", "whole"
@@ -53,13 +52,14 @@ class Piece:
 class Plan:
     """All that scoring needs to know."""
 
-    members: list[Snapshots]
+    members: Sequence[Snapshots]
     kappas: list[Kappa]
     data: Rows
     epochs: list[int]
     bounds: list[tuple[int, int]]
     groups: list[tuple[int, ...]]
     table: TableWriter
+    provenance: Mapping[str, Any]
 
     @property
     def names(self) -> list[str]:
@@ -154,7 +154,7 @@ class Plan:
         """Make the folder a table, without what was prepared or left half-written."""
         self.table.remove_partial(self.names)
         shutil.rmtree(self.table.folder / _PREPARED, ignore_errors=True)
-        self.table.finish(self.names, has_labels=self.has_labels)
+        self.table.finish(self.names, has_labels=self.has_labels, provenance=self.provenance)
 
     def _done(self, epoch: int, shard: int | None) -> bool:
         """Whether this has been done, and all of its files are whole."""
@@ -176,25 +176,26 @@ class Plan:
 
 def make_plan(
     model: nn.Module,
-    snapshots: Snapshots | str | Path | None,
+    snapshots: Snapshots | str | Path,
     data: Any,
     kappas: Kappa | Sequence[Kappa],
     folder: Path,
     group: int | None = None,
 ) -> Plan:
     """Check that all fits together, and claim the folder."""
-    wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
-    members = _members(snapshots, wanted)
-    epochs = _common_epochs(members)
+    wanted = _checked([kappas] if isinstance(kappas, Kappa) else list(kappas))
+    source = opened(snapshots)
+    members, epochs = source.members, _epochs(source)
     rows = Rows.of(data, "data")
     size = max(1, _SHARD // rows.batch_size) * rows.batch_size if rows.divisible else rows.n
     bounds = [(low, min(low + size, rows.n)) for low in range(0, rows.n, size)]
     table = TableWriter(folder, epochs, [high - low for low, high in bounds])
-    resumed = _claim(folder, _identity(model, members, epochs, rows, wanted))
+    identity = _identity(model, members, epochs, rows, wanted)
+    resumed = _claim(folder, identity)
     size = max(1, (group or _group_of(model)) // len(members))
     latest_first = epochs[::-1]
     groups = [tuple(latest_first[i : i + size]) for i in range(0, len(epochs), size)]
-    plan = Plan(members, wanted, rows, epochs, bounds, groups, table)
+    plan = Plan(members, wanted, rows, epochs, bounds, groups, table, identity)
     for shard in range(len(bounds)) if resumed else ():
         if table.read_digest(shard) is None:  # nobody knows of which inputs its pieces are
             table.remove(plan.names, shard)
@@ -208,7 +209,7 @@ def _group_of(model: nn.Module) -> int:
     return min(_GROUP, _GROUP_BYTES // max(1, size))
 
 
-def _members(snapshots: Snapshots | str | Path | None, kappas: list[Kappa]) -> list[Snapshots]:
+def _checked(kappas: list[Kappa]) -> list[Kappa]:
     if not kappas or not all(isinstance(kappa, Kappa) for kappa in kappas):
         raise InvalidInput(
             f"`kappas` must be κ functions, got {kappas!r}: pass e.g. [SoftmaxResponse()]"
@@ -216,40 +217,22 @@ def _members(snapshots: Snapshots | str | Path | None, kappas: list[Kappa]) -> l
     names = [kappa.name for kappa in kappas]
     if len({*names}) < len(names):
         raise InvalidInput(f"`kappas` must have different names, got {names}: score one per call")
-    ensembles = [kappa for kappa in kappas if isinstance(kappa, Ensemble)]
-    if not ensembles:
-        if snapshots is None:
-            raise InvalidInput("`snapshots` must be a store or its folder, got None: pass one")
-        return [opened(snapshots)]
-    stores = [[store.path.resolve() for store in kappa.stores] for kappa in ensembles]
-    if len(ensembles) < len(kappas) or any(paths != stores[0] for paths in stores):
-        raise InvalidInput(
-            "`kappas` must be of one classifier, got an Ensemble beside others: its y_hat is "
-            "another; score it in a call of its own"
-        )
-    return ensembles[0].stores
+    return kappas
 
 
-def _common_epochs(members: list[Snapshots]) -> list[int]:
-    epochs = members[0].epochs
+def _epochs(snapshots: Snapshots) -> list[int]:
+    epochs = snapshots.epochs
     if not epochs:
         raise InvalidInput(
-            f"`snapshots` must hold at least one snapshot, got none in {members[0].path}: "
+            f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}: "
             "check the path, or record some"
         )
-    for store in members[1:]:
-        if store.epochs != epochs:
-            raise InvalidInput(
-                f"members must have snapshots of the same epochs, got {store.path} with "
-                f"{len(store)} that differ from the {len(epochs)} in {members[0].path}: "
-                "record them by one schedule"
-            )
     return epochs
 
 
 def _identity(
     model: nn.Module,
-    members: list[Snapshots],
+    members: Sequence[Snapshots],
     epochs: list[int],
     rows: Rows,
     kappas: list[Kappa],
@@ -266,14 +249,9 @@ def _identity(
 def _claim(folder: Path, identity: Mapping[str, Any]) -> bool:
     """Take a folder for these scores; refuse another's. Whether some of them may be there."""
     path = folder / PLAN
-    folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         _files.remove_partial(folder, _OWN)
-        if any(folder.iterdir()):
-            raise InvalidInput(
-                f"`out` must be a new folder or one of earlier scores, got {folder} with other "
-                "things in it: choose another"
-            )
+    if not _files.claim(folder, PLAN, "`out`", "earlier scores"):
         _files.write_bytes(path, json.dumps(identity, indent=1).encode())
         return False
     try:

@@ -19,10 +19,10 @@ from torch import nn
 
 from snapsure import _validate
 from snapsure.errors import InvalidInput
-from snapsure.scores._network import private_copy
+from snapsure.networks._network import private_copy
 from snapsure.scoring._executor import Executor
 from snapsure.scoring._plan import Piece, Plan
-from snapsure.scoring._schedule import Schedule
+from snapsure.scoring._queue import Queue
 from snapsure.scoring._worker import Worker
 
 # Pieces handed to Ray for each that can run: no worker waits, and a cluster that grows on demand
@@ -101,18 +101,18 @@ class RayExecutor(Executor):
             )
             sent = _Job(plan, private_copy(model).cpu(), Path.cwd(), self._num_cpus)
             job = ray.put(_packed(sent))
-            schedule = Schedule(plan, todo)
+            queue = self.queue(plan, todo)
 
             def submit(piece: Piece) -> Any:
                 return task.remote([job], piece)
 
-            for piece in _done(schedule, submit, needs, self._retries):
+            for piece in _done(queue, submit, needs, self._retries):
                 advance(plan.rows(piece))
-            schedule.close()
+            queue.close()
 
 
 def _done(
-    schedule: Schedule, submit: Callable[[Piece], Any], needs: dict[str, int], retries: int
+    queue: Queue, submit: Callable[[Piece], Any], needs: dict[str, int], retries: int
 ) -> Iterator[Piece]:
     """Keep the cluster busy with what may start, and give the pieces that are done."""
     import ray
@@ -121,8 +121,8 @@ def _done(
     failures = Counter[Piece]()
     try:
         while True:
-            schedule.width = _workers_for(needs)
-            while len(running) < _AHEAD * schedule.width and (piece := schedule.next()):
+            queue.width = _workers_for(needs)
+            while len(running) < _AHEAD * queue.width and (piece := queue.next()):
                 running[submit(piece)] = piece
             if not running:
                 return
@@ -135,9 +135,9 @@ def _done(
                 if failures[piece] <= retries:
                     running[submit(piece)] = piece
                 else:
-                    schedule.failed(piece, _cause(error))
+                    queue.failed(piece, _cause(error))
             else:
-                schedule.done(piece)
+                queue.done(piece)
                 yield piece
     finally:
         for ref in running:

@@ -12,6 +12,7 @@ from torch import nn
 
 from snapsure.errors import InvalidInput
 from snapsure.scores._base import Kappa
+from snapsure.scores._softmax import SoftmaxResponse
 from snapsure.scoring._executor import Executor, LocalExecutor
 from snapsure.scoring._plan import make_plan
 from snapsure.snapshots._base import Snapshots
@@ -20,9 +21,9 @@ from snapsure.table import ScoreTable
 
 def score(
     model: nn.Module,
-    snapshots: Snapshots | str | Path | None,
+    snapshots: Snapshots | str | Path,
     data: Any,
-    kappas: Kappa | Sequence[Kappa],
+    kappas: Kappa | Sequence[Kappa] | None = None,
     *,
     out: str | Path | None = None,
     executor: Executor | None = None,
@@ -40,11 +41,13 @@ def score(
         or on an accelerator if there is one.
     snapshots : SnapshotStore or path
         The training's snapshots, or a folder of checkpoints that another tool left (see
-        `SnapshotStore.adopt`); None for an `Ensemble`, which brings its own.
+        `SnapshotStore.adopt`); several trainings together as an `Ensemble`, or some of the
+        snapshots by `.select`.
     data : DataLoader, Dataset, (inputs, labels) or inputs
         The points, in a fixed order. Labels may be missing.
-    kappas : Kappa or sequence of them
-        `SoftmaxResponse()`, `NNDistance(train)`, `MCDropout()`; or one `Ensemble(stores)`.
+    kappas : Kappa or sequence of them, optional
+        `SoftmaxResponse()` if not given. Others:
+        `SoftmaxResponse()`, `NNDistance(train)`, `MCDropout()`, ...
     out : path, optional
         A folder for the table. Interrupted, the same call resumes where it stopped. What is there
         already is compared with the data, which is read for that (no network runs), and refused
@@ -81,7 +84,8 @@ def score(
             f"`executor` must be an Executor, got {executor!r}: pass LocalExecutor() or "
             "RayExecutor()"
         )
-    plan = make_plan(model, snapshots, data, kappas, folder, executor.group)
+    wanted = SoftmaxResponse() if kappas is None else kappas
+    plan = make_plan(model, snapshots, data, wanted, folder, executor.group)
     todo = plan.todo()
     finished = plan.finished(todo)
     if finished:

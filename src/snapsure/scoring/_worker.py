@@ -1,22 +1,22 @@
 """Doing the pieces of a plan in this process, one after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from snapsure import _validate
-from snapsure.scores._data import Digest, first_rows, row_count, to_device
-from snapsure.scores._network import Network, Pass, private_copy
-from snapsure.scores._replay import cloned
+from snapsure._types import Array, Floats, Ints
+from snapsure.networks._data import Digest, first_rows, row_count, to_device
+from snapsure.networks._network import Network, Pass, private_copy
+from snapsure.networks._replay import cloned
+from snapsure.scores._base import Kappa
 from snapsure.scoring._plan import Piece, Plan
 
 Advance = Callable[[int], None]
-Labels = NDArray[np.int64]
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, Array]
 Slot = tuple[int, int]  # member, epoch
 
 
@@ -56,7 +56,7 @@ class Worker:
         final, table = self._plan.final, self._plan.table
         known = None if final in epochs else np.array(table.read("y_hat", None, shard))
         scored: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
-        labels: list[Labels | None] = []
+        labels: list[Ints | None] = []
         device = next(iter(self._networks.values())).device
         at, digest = 0, Digest()
         with torch.inference_mode():
@@ -78,7 +78,7 @@ class Worker:
             for name in (*self._plan.names, "labels"):  # last what tells that all is there
                 table.write(name, epoch, shard, np.concatenate([part[name] for part in parts]))
 
-    def _columns(self, epoch: int, inputs: Any, y_hat: Labels | None) -> tuple[Columns, int]:
+    def _columns(self, epoch: int, inputs: Any, y_hat: Ints | None) -> tuple[Columns, int]:
         """κ and own prediction of a batch, means over the members, and how many classes are."""
         members = range(len(self._plan.members))
         networks = [self._networks[member, epoch] for member in members]
@@ -120,7 +120,7 @@ class Worker:
             module = private_copy(self._model) if network is None else network.module
             self._plan.members[member].load_into(module, epoch)
             # What is watched is a real snapshot: one of random weights may run otherwise.
-            self._networks[slot] = network or Network(module, self._plan.kappas, self._sample)
+            self._networks[slot] = network or watched(module, self._plan.kappas, self._sample)
 
     def _prepare(self, slots: list[Slot], epochs: tuple[int, ...]) -> None:
         networks = [self._networks[slot] for slot in slots]
@@ -141,6 +141,16 @@ class Worker:
         }
 
 
-def _probabilities(forward: Pass) -> NDArray[np.float64]:
-    probabilities: NDArray[np.float64] = forward.logits.cpu().double().softmax(dim=1).numpy()
+def watched(module: nn.Module, kappas: Sequence[Kappa], sample: Any) -> Network:
+    """A network that keeps of each pass what these κ functions read."""
+    return Network(
+        module,
+        sample,
+        layers=[layer for kappa in kappas for layer in kappa.layers],
+        samplings=[kappa.sampling for kappa in kappas if kappa.sampling],
+    )
+
+
+def _probabilities(forward: Pass) -> Floats:
+    probabilities: Floats = forward.logits.cpu().double().softmax(dim=1).numpy()
     return probabilities

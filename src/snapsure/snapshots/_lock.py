@@ -3,17 +3,29 @@
 The lock between processes is one that the system itself releases when its process dies.
 """
 
+import errno
 import os
 import threading
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from filelock import FileLock, Timeout
+
 from snapsure.errors import StoreLocked
 
-try:
-    import fcntl
-except ImportError:  # Windows: no such lock; two writers are then not told of each other
-    fcntl = None  # type: ignore[assignment]
+# What file systems without locks answer: nobody can be told of a second writer there.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
+
+
+class _OwnLock(FileLock):
+    """A lock whose copy in a forked child releases nothing: it would release the parent's."""
+
+    owner = -1
+
+    def release(self, force: bool = False) -> None:
+        """Release it in the process that took it."""
+        if self.owner == os.getpid():
+            super().release(force)
 
 
 class WriterLock:
@@ -24,33 +36,32 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         self.turn = threading.RLock()
-        self._owner = os.getpid()
-        self._handle = -1
-        self._handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        if fcntl is None:
-            return
+        # Whichever thread drops the last store releases it, so the lock is no thread's own.
+        self._lock = _OwnLock(folder / ".lock", thread_local=False)
+        self._lock.owner = os.getpid()
+        # Beside it: Windows lets nobody read a locked file, and filelock may empty it.
+        writer = folder / ".lock.pid"
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = os.read(self._handle, 32).decode() or "unknown"
+            self._lock.acquire(timeout=0)
+        except Timeout:
             raise StoreLocked(
-                f"{folder} must have one writer, got a second: process {other} is writing "
+                f"{folder} must have one writer, got a second: process {_read(writer)} is writing "
                 "snapshots there: record into another folder, or end that process"
             ) from None
-        except OSError:  # a file system without locks: nobody can be told there
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
             return
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, str(self._owner).encode(), 0)
+        writer.write_text(str(self._lock.owner))
 
     def __del__(self) -> None:
-        """Let go; a forked child's copy counts as closed with the child."""
-        if self._handle >= 0:
-            os.close(self._handle)
+        """Release it before another thread of this process can miss it and try to take it."""
+        self._lock.release()
 
     @property
     def ours(self) -> bool:
         """Whether this process took the lock, and is no fork of the one that did."""
-        return self._owner == os.getpid()
+        return self._lock.owner == os.getpid()
 
 
 _held: "WeakValueDictionary[str, WriterLock]" = WeakValueDictionary()
@@ -67,3 +78,11 @@ def lock(folder: Path) -> WriterLock:
             held = WriterLock(folder)
             _held[key] = held
         return held
+
+
+def _read(writer: Path) -> str:
+    """The number of the process that has the lock, unless it is just about to write it."""
+    try:
+        return writer.read_text() or "unknown"
+    except OSError:
+        return "unknown"

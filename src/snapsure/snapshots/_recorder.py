@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.snapshots._schedule import EveryEpoch, Schedule
 from snapsure.snapshots._store import SnapshotStore, writes_here
@@ -19,7 +20,7 @@ class Recorder:
         Where they go.
     schedule : Schedule
         `EveryEpoch()`, `Evenly(total)` or `Budget(keep)`.
-    dtype : str, optional
+    dtype : "bfloat16", "float16" or "float32", optional
         As for `SnapshotStore.save`.
 
     Examples
@@ -38,7 +39,7 @@ class Recorder:
         store: SnapshotStore | str | Path,
         schedule: Schedule | None = None,
         *,
-        dtype: str | None = None,
+        dtype: Precision | None = None,
     ) -> None:
         if isinstance(store, str | Path):
             store = SnapshotStore(store)
@@ -67,8 +68,8 @@ class Recorder:
         if held and held[-1] > epoch:
             raise InvalidInput(
                 f"`epoch` must come after those in {self.store.path} (latest {held[-1]}), "
-                f"got {epoch}: record into a new folder, or call store.rewind({epoch - 1}) to go "
-                "on from there"
+                f"got {epoch}: record into a new folder, or call store.rewind({epoch - 1}) to "
+                "resume from there"
             )
         surplus = self.schedule.surplus(held, epoch)
         self.store.save(model, epoch, dtype=self._dtype, instead_of=surplus)

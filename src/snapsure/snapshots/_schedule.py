@@ -1,7 +1,7 @@
 """When to take a snapshot, and which to let go.
 
 A schedule is asked before each snapshot, and decides from what the store holds: it has no memory of
-its own, so training that was interrupted goes on as if it had not been.
+its own, so training that was interrupted resumes as if it had not been.
 """
 
 from abc import ABC, abstractmethod

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from snapsure import _files, _validate
+from snapsure._types import Precision
 from snapsure.errors import CorruptFile, InvalidInput, StorageError, StoreLocked
 from snapsure.snapshots import _manifest, _weights
 from snapsure.snapshots._adopted import Adopted, is_foreign
@@ -100,7 +101,7 @@ class SnapshotStore(Snapshots):
         model_or_state_dict: nn.Module | Mapping[str, Tensor] | str | Path,
         epoch: int,
         *,
-        dtype: str | None = None,
+        dtype: Precision | None = None,
         instead_of: Sequence[int] = (),
     ) -> None:
         """Save weights and buffers; an earlier snapshot of the epoch is replaced.
@@ -115,7 +116,7 @@ class SnapshotStore(Snapshots):
             Pickles are read with `weights_only=True`: nothing in them runs.
         epoch : int
             0 or more.
-        dtype : str, optional
+        dtype : "bfloat16", "float16" or "float32", optional
             "bfloat16" or "float16" halve the disk: floating point numbers are rounded to it, and
             come back in the type they had.
         instead_of : sequence of int

@@ -1,0 +1,1 @@
+"""Studies that use snapsure; not part of the package."""

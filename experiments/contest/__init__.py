@@ -1,0 +1,1 @@
+"""The contest: two real data sets from packages, two recipes, five seeds, every rival."""

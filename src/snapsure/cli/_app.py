@@ -1,0 +1,81 @@
+"""What all commands share: the application, how errors are told, how progress is."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from snapsure.errors import SnapsureError
+
+app = typer.Typer(
+    help="Which of my classifier's predictions can I trust?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+_EXTRAS = {
+    "torch": "torch",
+    "lightning": "lightning",
+    "datasets": "data",
+    "pyarrow": "data",
+    "PIL": "data",
+    "h5py": "keras",
+    "sklearn": "sklearn",
+    "jinja2": "report",
+    "vl_convert": "report",
+}
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"snapsure {metadata.version('snapsure')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Which of my classifier's predictions can I trust?"""
+
+
+def teller(console: Console) -> Callable[[str], None]:
+    """Lines with the time since the start before them."""
+    start = time.monotonic()
+
+    def tell(step: str) -> None:
+        console.print(
+            f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False, soft_wrap=True
+        )
+
+    return tell
+
+
+def wide_console() -> Console:
+    """A console that leaves tables their columns: a narrow terminal wraps lines instead."""
+    return Console(width=max(Console().width, 130))
+
+
+@contextmanager
+def told(go_on: str) -> Iterator[None]:
+    """Turn what the library raises into a sentence and an exit code."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(str(error.name).partition(".")[0])
+        hint = f": pip install 'snapsure[{extra}]'" if extra else ""
+        typer.echo(f"snapsure: {error}{hint}", err=True)
+        raise typer.Exit(2) from None
+    except (SnapsureError, OSError) as error:
+        typer.echo(f"snapsure: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo(f"snapsure: interrupted. To resume, {go_on}.", err=True)
+        raise typer.Exit(130) from None

@@ -1,0 +1,64 @@
+"""`snapsure reproduce`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from snapsure.cli._app import app, teller, told, wide_console
+from snapsure.cli._training import (
+    Accelerator,
+    Data,
+    DataSet,
+    Devices,
+    Out,
+    Precision,
+    Scale,
+    study,
+)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[str, typer.Argument(help="table1 … table4, saturation, figures, or all.")],
+    dataset: DataSet = "cifar100",
+    scale: Scale = "cpu",
+    data: Data = None,
+    out: Out = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Results of an earlier run: nothing is trained, seconds."),
+    ] = None,
+    accelerator: Accelerator = "auto",
+    devices: Devices = 1,
+    precision: Precision = "32-true",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """The paper's tables and figures, ours beside its: from a training, or from its results."""
+    with told("run the same command again: networks and scores that are done are kept"):
+        from snapsure.paper import outcome
+        from snapsure.paper.archive import Experiment
+
+        names = outcome.named(what)
+        if source is None:
+            from snapsure.paper import run
+
+            wanted = study(dataset, scale, data, out)
+            fabric = run.fabric(accelerator, devices, precision)
+            done = run.run(wanted, fabric, teller(Console(stderr=True)))
+            if done is None:  # another process of the same training has it
+                return
+            source = out = wanted.out / "results"
+            done.save(source)
+        experiment = Experiment.open(source)
+        shown = outcome.compute(experiment, names)
+        written = [] if out is None else outcome.write(experiment, names, shown, out)
+        if as_json:
+            typer.echo(json.dumps({name: part.content for name, part in shown.items()}, indent=1))
+            return
+        for part in shown.values():
+            wide_console().print(part.display())
+        for path in written:
+            typer.echo(f"written: {path}")

@@ -1,0 +1,52 @@
+"""`snapsure score`."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from snapsure.cli import _inputs as inputs
+from snapsure.cli._app import app, told
+
+
+@app.command()
+def score(
+    model: Annotated[str, typer.Option(help="package.module:factory that makes the network.")],
+    snapshots: Annotated[
+        Path, typer.Option(help="Folder of snapshots, or of another tool's checkpoints.")
+    ],
+    data: Annotated[
+        str,
+        typer.Option(help="package.module:function that gives the data, or an .npz of x and y."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the score table.")],
+    kappa: Annotated[
+        str, typer.Option(help=f"Which κ, separated by commas: {', '.join(inputs.KAPPAS)}.")
+    ] = "softmax",
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Training data for nn_distance, deep_knn; given as --data."),
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local: this process; ray: this machine's cores, or a cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Address of the Ray cluster: auto, host:port, ray://host:port."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
+) -> None:
+    """Score every point with every snapshot; interrupted, the same command resumes."""
+    with told("run the same command again: what is scored is kept"):
+        from snapsure.scoring import score as run
+
+        by = inputs.executor(executor, address)
+        kappas = inputs.kappas(kappa.split(","), reference)
+        network, points = inputs.named(model, "--model"), inputs.data_of(data, "--data")
+        with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
+            table = run(network, snapshots, points, kappas, out=out, executor=by)
+    summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
+    typer.echo(json.dumps(summary) if as_json else f"{table}\nNow: snapsure evaluate {out}")

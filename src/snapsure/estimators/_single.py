@@ -1,0 +1,54 @@
+"""One snapshot alone: the final one, or the one that ranks labelled points best."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from snapsure._types import Floats, Ints
+from snapsure.estimators._base import Estimator, State, best_snapshot, rising, rows_of
+from snapsure.metrics import eaurc
+from snapsure.table import ScoreTable
+
+
+class Final(Estimator):
+    """κ of the final snapshot: what everybody has, and what all else is measured against.
+
+    Examples
+    --------
+    >>> Final().confidence(ScoreTable.from_kappa([[0.1, 0.9], [0.3, 0.7]])).tolist()
+    [0.3, 0.7]
+    """
+
+    learns: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Nothing to set."""
+        return {}
+
+    def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
+        """The last one."""
+        return [int(rising(epochs)[-1])]
+
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        return {"epochs": [int(table.epochs[-1])]}
+
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        values: Floats = rows_of(table, kappa, state["epochs"])[0]
+        return values
+
+
+class BestSnapshot(Estimator):
+    """κ of the snapshot with the least E-AURC on held-out points: the plain rival of PES."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Nothing to set."""
+        return {}
+
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        best = best_snapshot(eaurc(table.kappa(kappa), table.errors))
+        return {"epochs": [int(table.epochs[best])]}
+
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        values: Floats = rows_of(table, kappa, state["epochs"])[0]
+        return values

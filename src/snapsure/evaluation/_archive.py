@@ -1,0 +1,123 @@
+"""A contest in a few megabytes, opened again in a second; NumPy alone.
+
+A folder with `contest.json` and, for each data set and recipe, `seed-0.npz` …: κ of the rivals for
+some of the snapshots and of the test points, each snapshot's labels, the final logits, and what is
+known of the final snapshot alone. κ is packed as in `table/_packed.py`, logits in steps of 1/256.
+`renamed` in `contest.json`, if there, has names of κ that have changed since, old to new.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snapsure import _files
+from snapsure._types import Array, Ints
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.evaluation._run import Run
+from snapsure.table import ScoreTable
+from snapsure.table._packed import packed, unpacked
+
+_ABOUT = "contest.json"
+_STEPS = 256
+
+
+def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Path) -> None:
+    """Write a contest."""
+    for name, some in runs.items():
+        for i, run in enumerate(some):
+            pack(run, place(folder, name, i))
+    finish({name: len(some) for name, some in runs.items()}, about, folder)
+
+
+def place(folder: Path, name: str, seed: int) -> Path:
+    """Where a run lies."""
+    return folder / name / f"seed-{seed}.npz"
+
+
+def pack(run: Run, path: Path) -> None:
+    """Write one run, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _files.replacing(path) as file:
+        np.savez_compressed(file, **_arrays(run))
+
+
+def finish(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
+    """Write what makes a folder of runs a contest."""
+    told = {"runs": dict(counts), **about}
+    _files.write_bytes(folder / _ABOUT, (json.dumps(told, indent=1) + "\n").encode())
+
+
+def open_contest(folder: Path) -> dict[str, list[Run]]:
+    """Read what `save` wrote."""
+    path = folder / _ABOUT
+    if not path.is_file():
+        raise InvalidInput(
+            f"--from must be a folder with {_ABOUT}, got none in {folder}: check the path"
+        )
+    try:
+        about = json.loads(path.read_text())
+        counts, renamed = about["runs"], dict(about.get("renamed", {}))
+        return {
+            name: [_read(place(folder, name, i), renamed) for i in range(count)]
+            for name, count in counts.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise CorruptFile(
+            f"{folder} must hold a whole contest, got one that cannot be read ({error}): take it "
+            "from the archive again"
+        ) from None
+
+
+def _arrays(run: Run) -> dict[str, Any]:
+    table, logits = run.table, run.table.logits
+    assert logits is not None
+    centred = logits - logits.mean(axis=1, keepdims=True)
+    return {
+        **{f"kappa.{name}": packed(table.kappa(name)) for name in table.names},
+        **{f"other.{name}": packed(kappa[None]) for name, (kappa, _) in run.others.items()},
+        **{f"answer.{name}": _small(y) for name, (_, y) in run.others.items()},
+        "logits": np.rint(centred * _STEPS).clip(-(2**15), 2**15 - 1).astype(np.int16),
+        "labels": _small(table.labels),
+        "y_hat": _small(table.y_hat),
+        "y": _small(run.y),
+        "epochs": table.epochs.astype(np.int32),
+        "price": json.dumps([run.passes, run.kept, run.snapshot_bytes]),
+    }
+
+
+def _small(labels: Ints) -> Array:
+    """In as few bytes as the classes need."""
+    return labels.astype(np.min_scalar_type(int(labels.max())))
+
+
+def _read(path: Path, renamed: Mapping[str, str]) -> Run:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        arrays = dict(file)
+    shape = arrays["labels"].shape
+    kappas, others = {}, {}
+    for name, values in arrays.items():
+        kind, _, rest = name.partition(".")
+        called = renamed.get(rest, rest)
+        if kind == "kappa":
+            kappas[called] = unpacked(values, shape)
+        elif kind == "other":
+            others[called] = (unpacked(values, (1, shape[1]))[0], arrays[f"answer.{rest}"])
+    passes, kept, size = json.loads(str(arrays["price"]))
+    table = ScoreTable(
+        kappas,
+        arrays["labels"],
+        arrays["y"],
+        y_hat=arrays["y_hat"],
+        epochs=arrays["epochs"],
+        logits=arrays["logits"] / _STEPS,
+    )
+    return Run(
+        table,
+        others=others,
+        passes={renamed.get(name, name): price for name, price in passes.items()},
+        kept={renamed.get(name, name): price for name, price in kept.items()},
+        snapshot_bytes=size,
+    )

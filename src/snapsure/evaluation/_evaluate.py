@@ -1,0 +1,179 @@
+"""`evaluate`: the paper's methods and ours on every κ of a table, each against its final κ."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from snapsure import _validate
+from snapsure._types import Floats
+from snapsure.errors import InvalidInput
+from snapsure.evaluation._judge import Judged, judge
+from snapsure.evaluation._methods import FINAL, SHOWN, Method, methods_of
+from snapsure.evaluation._numbers import gain, mean_interval, standard_error
+from snapsure.evaluation._protocol import Protocol, Splits
+from snapsure.evaluation._result import Board, Comparison, Result
+from snapsure.evaluation._run import Run
+from snapsure.metrics import Interval, bootstrap_difference, eaurc
+from snapsure.table import ScoreTable
+
+
+def evaluate(
+    tables: ScoreTable | Sequence[ScoreTable],
+    *,
+    names: Sequence[str] | None = None,
+    methods: Sequence[str] = SHOWN,
+    protocol: Protocol | None = None,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """How AES, PES and LES rank the points, beside the final κ, for every κ of a table.
+
+    Methods that learn nothing are judged on all points, those that learn on the 30 % that each of
+    ten random splits leaves (means over the splits, of the intervals' ends too). NLL and Brier
+    score are of Platt's curve over the log-odds of the confidence, fitted on the 70 %, except where
+    the method gives a probability by itself.
+
+    Parameters
+    ----------
+    tables : ScoreTable or sequence of them
+        With labels. Several are seeds of one training: means over them, of the intervals' ends too.
+    names : sequence of str, optional
+        Which κ; all if not given.
+    methods : sequence of str
+        Which kinds of methods.
+    protocol : Protocol, optional
+        `Splits(count=10, share=0.7, seed=seed)` if not given.
+    resamples, level, seed
+        Of the paired bootstrap over the points.
+
+    Returns
+    -------
+    Comparison
+        A board per κ.
+
+    Raises
+    ------
+    InvalidInput
+        For tables without labels, without errors or with nothing else.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> kappa = rng.random((10, 400))
+    >>> table = ScoreTable.from_kappa(kappa, errors=rng.random(400) > kappa.mean(axis=0))
+    >>> board = evaluate(table).boards["softmax"]
+    >>> board["final"].gain.estimate, board["AES k=30"].gain.estimate > 0
+    (0.0, True)
+    """
+    some = [tables] if isinstance(tables, ScoreTable) else list(tables)
+    for table in some:
+        wrong = int(table.errors.sum())
+        if not 0 < wrong < table.errors.size:
+            raise InvalidInput(
+                f"`tables` must have right and wrong points to compare methods, got {wrong} wrong "
+                f"of {table.errors.size}: score more points"
+            )
+    protocol = Splits(seed=seed) if protocol is None else protocol
+    judging = _Judging(protocol, _validate.count(resamples, "resamples"), level, seed)
+    boards = {}
+    for name in some[0].names if names is None else names:
+        runs = [Run(table) for table in some]
+        wanted = [m for m in methods_of(runs[0], methods, alone=True) if m.kappa == name]
+        rows = [judging.result(method, runs) for method in wanted]
+        boards[name] = Board(name, FINAL, len(runs), some[0].y_hat.size, rows)
+    return Comparison(boards, None, level, judging.resamples)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A method on one run: means over the parts that it was judged on."""
+
+    numbers: dict[str, float]
+    final: float  # E-AURC of the final κ on the same points
+    difference: Interval
+    areas: Sequence[float]  # E-AURC of each part
+
+
+class _Judging:
+    """Methods against the final κ, under one protocol."""
+
+    def __init__(self, protocol: Protocol, resamples: int, level: float, seed: int) -> None:
+        self.resamples = resamples
+        self._protocol, self._level, self._seed = protocol, level, seed
+
+    def result(self, method: Method, runs: Sequence[Run]) -> Result:
+        """Means over the runs."""
+        each = [self._seen(method, run) for run in runs]
+        numbers: dict[str, Any] = {
+            key: _mean(one.numbers[key] for one in each) for key in each[0].numbers
+        }
+        final = _mean(one.final for one in each)
+        change = mean_interval(one.difference for one in each)
+        spreads = [standard_error(one.areas) for one in each if len(one.areas) > 1]
+        return Result(
+            method=method.kind,
+            kappa=method.kappa,
+            **numbers,
+            bytes=None,
+            standard_error=_mean(spreads) if spreads else None,
+            reference_eaurc=final,
+            difference=change,
+            gain=_percent(numbers["eaurc"], change, final),
+            gains=tuple(gain(one.numbers["eaurc"], one.final) for one in each),
+            verdict=_verdict(method, change, gain(numbers["eaurc"], final)),
+        )
+
+    def _seen(self, method: Method, run: Run) -> _Seen:
+        rows = self._protocol.parts(run.table.y_hat.size)
+        parts = [(judge(method, run.rows(a), run.rows(b)), run.rows(b)) for a, b in rows]
+        probable = [one.numbers() for one, _ in parts]
+        if self._protocol.whole and not method.make().learns:
+            parts = [(judge(method, run, run), run)]
+        ranked = [one.numbers() for one, _ in parts]
+        numbers = {key: _mean(one[key] for one in ranked) for key in ranked[0]}
+        numbers |= {key: _mean(one[key] for one in probable) for key in ("nll", "brier")}
+        assert method.kappa is not None
+        finals = [rest.table.kappa(method.kappa)[-1] for _, rest in parts]
+        pairs = [(one, final) for (one, _), final in zip(parts, finals, strict=True)]
+        return _Seen(
+            numbers,
+            _mean(float(eaurc(final, one.errors)) for one, final in pairs),
+            mean_interval(self._difference(one, final) for one, final in pairs),
+            [one["eaurc"] for one in ranked],
+        )
+
+    def _difference(self, judged: Judged, final: Floats) -> Interval:
+        return bootstrap_difference(
+            eaurc,
+            judged.score,
+            final,
+            judged.errors,
+            resamples=self.resamples,
+            level=self._level,
+            seed=self._seed,
+        )
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _percent(ours: float, change: Interval, final: float) -> Interval | None:
+    """The gain with its ends, in percent of the final κ's area."""
+    saved = gain(ours, final)
+    if saved is None:
+        return None
+    return Interval(saved, -100 * change.high / final, -100 * change.low / final)
+
+
+def _verdict(method: Method, change: Interval, saved: float | None) -> str:
+    """By whether the interval of the difference leaves out 0."""
+    if method.kind == FINAL:
+        return "the reference"
+    if change.low <= 0 <= change.high or saved is None:
+        return f"no significant difference from the final {method.kappa}"
+    better = change.high < 0
+    return f"{'better' if better else 'worse'} than the final {method.kappa} by {abs(saved):.1f} %"

@@ -1,0 +1,93 @@
+"""What an evaluation found: boards of results, as plain numbers and words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from snapsure.metrics import Interval
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method on one board. Areas are fractions; means over parts and runs."""
+
+    method: str
+    kappa: str | None  # which it works on, if on one
+    eaurc: float
+    aurc: float
+    augrc: float
+    nll: float
+    brier: float
+    error: float  # of the classifier that it speaks of
+    passes: float  # through a network, per answer
+    snapshots: float  # that must be kept
+    bytes: float | None  # that these take, where it is known
+    standard_error: float | None  # of E-AURC, over the parts, where there are several
+    reference_eaurc: float  # of the reference on the same points
+    difference: Interval  # E-AURC less the reference's
+    gain: Interval | None  # percent of the reference's E-AURC that it saves; None if that is 0
+    gains: tuple[float | None, ...]  # of each run, percent
+    verdict: str
+    p: float | None = None  # that the gain is 0, two-sided, of the paired bootstrap
+    p_holm: float | None = None  # the same, corrected for all methods of the board
+    behind: Interval | None = None  # percent that its E-AURC is above that of the best
+
+    @property
+    def saved(self) -> Interval:
+        """The gain, where there is one: on every board of `compare`."""
+        assert self.gain is not None
+        return self.gain
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        intervals = {
+            name: None if each is None else each._asdict()
+            for name, each in (
+                ("difference", self.difference),
+                ("gain", self.gain),
+                ("behind", self.behind),
+            )
+        }
+        return {**asdict(self), **intervals}
+
+
+@dataclass(frozen=True)
+class Board:
+    """Methods on the same points."""
+
+    name: str
+    reference: str
+    runs: int
+    points: int
+    rows: Sequence[Result]
+
+    def __getitem__(self, method: str) -> Result:
+        """The result of a method."""
+        return next(row for row in self.rows if row.method == method)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        return {**asdict(self), "rows": [row.as_dict() for row in self.rows]}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A board per data set (`compare`) or per κ (`evaluate`), and over all data sets if several.
+
+    On the board over all, gains are geometric means of the data sets' ratios, each counting the
+    same; all else is a plain mean.
+    """
+
+    boards: Mapping[str, Board]
+    pooled: Board | None
+    level: float
+    resamples: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        shown = [*self.boards.values(), *([] if self.pooled is None else [self.pooled])]
+        return {
+            "level": self.level,
+            "resamples": self.resamples,
+            "boards": [board.as_dict() for board in shown],
+        }

@@ -1,0 +1,105 @@
+"""What is known of one training when its confidences are compared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from snapsure import _validate
+from snapsure._types import Array, Floats, Ints
+from snapsure.errors import InvalidInput
+from snapsure.table import ScoreTable
+
+_DROPOUT, _PASSES = "mc_dropout", 100  # as `MCDropout` is named, and makes them
+
+
+class Run:
+    """One training: its score table, and what rivals need beside it.
+
+    Parameters
+    ----------
+    table : ScoreTable
+        κ of every snapshot, with true labels.
+    others : mapping of name to κ (n,) or (κ, y_hat), optional
+        Scores that the table has no room for; with `y_hat`, those of another classifier, such as
+        averaged weights.
+    passes : mapping of name to int, optional
+        Forward passes that a κ or one of the `others` takes for an answer of one snapshot: 1 if not
+        given, and 100 for `mc_dropout` and its other statistics.
+    kept : mapping of name to int, optional
+        Snapshots that must be kept for one of the `others`; 1 if not given.
+    snapshot_bytes : int, optional
+        Size of one snapshot on disk.
+
+    Examples
+    --------
+    >>> table = ScoreTable({"softmax": [[0.6, 0.9], [0.7, 0.8]]}, [[0, 1], [0, 1]], y=[0, 0])
+    >>> Run(table, others={"a coin": [0.1, 0.7]})
+    <Run: softmax; a coin; 2 snapshots × 2 points>
+    """
+
+    def __init__(
+        self,
+        table: ScoreTable,
+        *,
+        others: Mapping[str, Any] | None = None,
+        passes: Mapping[str, int] | None = None,
+        kept: Mapping[str, int] | None = None,
+        snapshot_bytes: int | None = None,
+    ) -> None:
+        table.errors  # noqa: B018 - refuses a table without labels
+        self.table = table
+        taken = [name for name in others or {} if name in table.names]
+        if taken:
+            raise InvalidInput(
+                f"`others` must have names that the table has not, got {taken[0]!r}: name it "
+                "otherwise"
+            )
+        self.others = {name: _other(name, value, table) for name, value in (others or {}).items()}
+        known = [*table.names, *self.others]
+        _refuse_unknown(passes, known, "passes")
+        _refuse_unknown(kept, list(self.others), "kept")
+        usual = {name: _PASSES if name.startswith(_DROPOUT) else 1 for name in known}
+        self.passes = usual | dict(passes or {})
+        self.kept = dict.fromkeys(self.others, 1) | dict(kept or {})
+        self.snapshot_bytes = snapshot_bytes
+
+    def __repr__(self) -> str:
+        """Names and sizes."""
+        snapshots, points = self.table.labels.shape
+        names = "; ".join(", ".join(part) for part in (self.table.names, list(self.others)) if part)
+        return f"<Run: {names}; {snapshots} snapshots × {points} points>"
+
+    @property
+    def y(self) -> Ints:
+        """True labels."""
+        assert self.table.y is not None
+        return self.table.y
+
+    def rows(self, index: Array) -> "Run":
+        """The run of some of the points only."""
+        return Run(
+            self.table.rows(index),
+            others={name: (k[index], y[index]) for name, (k, y) in self.others.items()},
+            passes=self.passes,
+            kept=self.kept,
+            snapshot_bytes=self.snapshot_bytes,
+        )
+
+
+def _refuse_unknown(given: Mapping[str, int] | None, known: list[str], argument: str) -> None:
+    unknown = [name for name in given or {} if name not in known]
+    if unknown:
+        raise InvalidInput(
+            f"`{argument}` must name scores of this run, got {unknown[0]!r}: name some of "
+            f"{', '.join(known) or 'none'}"
+        )
+
+
+def _other(name: str, value: Any, table: ScoreTable) -> tuple[Floats, Ints]:
+    kappa, y_hat = value if isinstance(value, tuple) else (value, table.y_hat)
+    scores = _validate.kappa(kappa, f"others[{name!r}]").astype(np.float64)
+    labels = _validate.whole_numbers(y_hat, f"y_hat of others[{name!r}]")
+    _validate.same_length(f"others[{name!r}]", scores.shape, "table", table.y_hat.size)
+    _validate.same_length(f"y_hat of others[{name!r}]", labels.shape, "table", table.y_hat.size)
+    return scores, labels

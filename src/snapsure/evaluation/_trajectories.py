@@ -1,0 +1,64 @@
+"""Green and red: what training does to the confidence in easy and in hard points (section 4)."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from snapsure import _validate
+from snapsure._types import Floats
+from snapsure.estimators._base import best_snapshot
+from snapsure.metrics import eaurc
+
+__all__ = ["trajectories"]
+
+
+class Trajectories(NamedTuple):
+    """Along the snapshots: the surest group ("green") and the least sure one ("red")."""
+
+    green_kappa: Floats  # (T,) mean κ
+    red_kappa: Floats
+    green_eaurc: Floats  # (T,) E-AURC within the group
+    red_eaurc: Floats
+    best: int  # the snapshot that ranked the green group best, the latest of equals
+    lost: float  # E-AURC that the final snapshot has lost against it
+
+
+def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> Trajectories:
+    """Mean κ and E-AURC of the surest and the least sure points, snapshot by snapshot.
+
+    Groups are formed by the final κ, ties at their edge included; errors are always those of the
+    final classifier.
+
+    Parameters
+    ----------
+    kappa : (T, n)
+        κ of every snapshot, the final one last.
+    errors : (n,)
+        Where the final classifier is wrong.
+    fraction : float
+        Size of each group; the paper takes 0.01 for κ and 0.5 for E-AURC.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> kappa = np.sort(rng.random((4, 100)), axis=0)
+    >>> result = trajectories(kappa, rng.random(100) < 0.2)
+    >>> result.green_kappa.shape, bool(result.green_kappa[-1] > result.red_kappa[-1])
+    ((4,), True)
+    """
+    table = _validate.kappa(kappa, ndim=(2,)).astype(np.float64)
+    wrong = _validate.errors(errors, table.shape)
+    size = max(1, round(_validate.fraction(fraction, "fraction") * wrong.size))
+    final = np.sort(table[-1])
+    green, red = table[-1] >= final[-size], table[-1] <= final[size - 1]
+    excess = eaurc(table[:, green], wrong[green])
+    best = best_snapshot(excess)
+    return Trajectories(
+        table[:, green].mean(axis=1),
+        table[:, red].mean(axis=1),
+        excess,
+        eaurc(table[:, red], wrong[red]),
+        best,
+        float(excess[-1] - excess[best]),
+    )

@@ -1,0 +1,5 @@
+"""What runs: rows of data, one pass of a network, its embedding, its dropout, recorded logits."""
+
+from snapsure.networks._forward import Forward as Forward
+from snapsure.networks._forward import Sampling as Sampling
+from snapsure.networks._forward import Snapshot as Snapshot

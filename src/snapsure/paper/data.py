@@ -1,0 +1,299 @@
+"""The paper's data sets: from the Hugging Face hub by name, or from a folder in the same layout.
+
+Images are decoded once and kept as uint8 in a cache on the disk, which is mapped into memory:
+CIFAR and SVHN take seconds and some 200 MB, ImageNet an hour and 260 GB (the middle square of each
+image at 256 pixels). From then on every data set is the same thing, `Images`.
+"""
+
+import hashlib
+import importlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from filelock import FileLock
+from numpy.typing import NDArray
+from torch import Tensor
+
+from snapsure import _files
+from snapsure.errors import InvalidInput
+
+Encoded = tuple[bytes, int]  # a file's bytes, and the class
+Tell = Callable[[int, int], None]  # images decoded, of how many
+
+_CHUNK = 1000
+_IMAGE_FILES = {".jpeg", ".jpg", ".png"}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Where a data set is found, and how its columns are called there."""
+
+    name: str
+    hub: str
+    config: str | None
+    image: str
+    label: str
+    classes: int
+    side: int
+    test: str = "test"
+
+    @property
+    def where(self) -> str:
+        """Its place on the hub, in words."""
+        return f"{self.hub} (configuration {self.config})" if self.config else self.hub
+
+
+DATA_SETS = {
+    data.name: data
+    for data in (
+        DataSet("cifar10", "uoft-cs/cifar10", None, "img", "label", 10, 32),
+        DataSet("cifar100", "uoft-cs/cifar100", None, "img", "fine_label", 100, 32),
+        DataSet("svhn", "ufldl-stanford/svhn", "cropped_digits", "image", "label", 10, 32),
+        DataSet(
+            "imagenet-1k", "ILSVRC/imagenet-1k", None, "image", "label", 1000, 256, "validation"
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pixels (n, side, side, 3) as uint8 and labels (n,), mapped from the disk."""
+
+    pixels: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.labels)
+
+    def first(self, n: int | None) -> "Images":
+        """The first `n`, or all."""
+        return self if n is None else Images(self.pixels[:n], self.labels[:n])
+
+
+def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = None) -> Images:
+    """Read the `train` or `test` part of a data set, decoding it if that was not done before.
+
+    Parameters
+    ----------
+    name : str
+        One of `DATA_SETS`.
+    part : "train" or "test"
+        ImageNet's "test" is its validation set: the labels of its test set are not public.
+    folder : path, optional
+        Parquet files as the hub has them (`train*.parquet`, in the folder or below it), or, for
+        images in files, `train/<class>/<image>`. Without it the hub is asked.
+    tell : callable, optional
+        Told of images decoded, and of how many.
+    """
+    data = named(name)
+    split = data.test if part == "test" else "train"
+    source = _from_hub(data, split) if folder is None else _from_folder(data, split, Path(folder))
+    cached = _cache() / f"{name}-{part}-{data.side}-{source.identity}"
+    cached.mkdir(parents=True, exist_ok=True)
+    with FileLock(cached / ".lock"):  # two writers would leave holes
+        if not (cached / "labels.npy").exists():
+            _decode(data, source, cached, tell or (lambda done, total: None))
+    pixels = np.load(cached / "pixels.npy", mmap_mode="c")  # a private map: torch may own it
+    return Images(torch.from_numpy(pixels), torch.from_numpy(np.load(cached / "labels.npy")))
+
+
+def named(name: str) -> DataSet:
+    """A data set of the paper."""
+    if name not in DATA_SETS:
+        raise InvalidInput(
+            f"`dataset` must be one of {', '.join(DATA_SETS)}, got {name!r}: choose among these"
+        )
+    return DATA_SETS[name]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Encoded images in a fixed order, and what tells them from others."""
+
+    count: int
+    identity: str
+    read: Callable[[], Iterator[Encoded]]
+
+
+def _from_hub(data: DataSet, split: str) -> _Source:
+    datasets = _library("datasets")
+    try:
+        table = datasets.load_dataset(data.hub, data.config, split=split)
+    except Exception as error:  # offline, not found, gated: each has another class
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(
+            f"`dataset` {data.name} must be on this machine or within reach, got an error from the "
+            f"Hugging Face hub ({reason}): where there is a network, download the parquet files of "
+            f"{data.where}, and pass the folder you put them in as --data"
+        ) from None
+    table = table.cast_column(data.image, datasets.Image(decode=False))
+
+    def read() -> Iterator[Encoded]:
+        for row in table:
+            yield _bytes(row[data.image]), row[data.label]
+
+    return _Source(len(table), _hash(table._fingerprint), read)
+
+
+def _from_folder(data: DataSet, split: str, folder: Path) -> _Source:
+    if not folder.is_dir():
+        raise InvalidInput(f"--data must be a folder, got {folder}: check the path")
+    configured = folder / (data.config or "")
+    files = sorted((configured if configured.is_dir() else folder).rglob(f"{split}*.parquet"))
+    if files:
+        return _from_parquet(data, files)
+    for place in (folder / split, folder / split[:3]):  # ImageNet's is called validation, or val
+        if place.is_dir():
+            return _from_image_folder(data, place, folder / "train")
+    raise InvalidInput(
+        f"--data must hold {split}*.parquet or {split}/<class>/<image>, got neither in {folder}: "
+        f"download the parquet files of {data.where} from the Hugging Face hub into it"
+    )
+
+
+def _from_parquet(data: DataSet, files: list[Path]) -> _Source:
+    parquet = _library("pyarrow.parquet")
+
+    opened = [parquet.ParquetFile(file) for file in files]
+    for file, content in zip(files, opened, strict=True):
+        missing = {data.image, data.label} - set(content.schema_arrow.names)
+        if missing:
+            raise InvalidInput(
+                f"{file.name} must have the columns {data.image} and {data.label} of {data.name}, "
+                f"got {', '.join(content.schema_arrow.names)}: check which data set this is"
+            )
+
+    def read() -> Iterator[Encoded]:
+        for content in opened:
+            for batch in content.iter_batches(1000, columns=[data.image, data.label]):
+                images, labels = batch[data.image].to_pylist(), batch[data.label].to_pylist()
+                for image, label in zip(images, labels, strict=True):
+                    yield _bytes(image), label
+
+    return _Source(sum(content.metadata.num_rows for content in opened), _stamp(files), read)
+
+
+def _from_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
+    """Classes are numbered by the training set's folders, in the order of their names."""
+    classes, own = (
+        {path.name for path in place.glob("*") if path.is_dir()} for place in (train, folder)
+    )
+    if len(classes) != data.classes or not own <= classes:
+        raise InvalidInput(
+            f"{folder} must hold images in folders of the {data.classes} classes that {train} has, "
+            f"got {len(own)} folders there and {len(classes)} in {train.name}: check which data "
+            "set this is"
+        )
+    number = {name: label for label, name in enumerate(sorted(classes))}
+    files = [
+        (path, number[name])
+        for name in sorted(own)
+        for path in sorted((folder / name).iterdir())
+        if path.suffix.lower() in _IMAGE_FILES
+    ]
+
+    def read() -> Iterator[Encoded]:
+        for path, label in files:
+            yield path.read_bytes(), label
+
+    return _Source(len(files), _stamp([path for path, _ in files], str(number)), read)
+
+
+def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
+    """Write pixels, then labels: where there are labels, both are whole. Stopped, it resumes."""
+    labels = np.empty(source.count, dtype=np.int64)
+    rows, at = source.read(), 0
+    with _appending(folder / "pixels.npy", (source.count, data.side, data.side, 3)) as (file, done):
+        with ThreadPoolExecutor() as pool:  # Pillow decodes without Python's lock
+            while chunk := list(islice(rows, _CHUNK)):
+                labels[at : at + len(chunk)] = [label for _, label in chunk]
+                if at >= done:
+                    images = pool.map(lambda row: _pixels(row[0], data.side), chunk)
+                    file.write(np.stack(list(images)).data)
+                at += len(chunk)
+                tell(at, source.count)
+        file.flush()
+        os.fsync(file.fileno())
+    if labels.min() < 0 or labels.max() >= data.classes:
+        raise InvalidInput(
+            f"labels of {data.name} must be 0 … {data.classes - 1}, got {labels.min()} … "
+            f"{labels.max()}: take a part with public labels"
+        )
+    _files.write_array(folder / "labels.npy", labels)
+
+
+@contextmanager
+def _appending(path: Path, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
+    """A .npy file of bytes open at the end of its whole chunks, and how many rows they hold."""
+    header = io.BytesIO()
+    descr = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, descr)
+    begin, row = len(header.getvalue()), int(np.prod(shape[1:]))
+    size = path.stat().st_size if path.exists() else 0
+    done = max(0, size - begin) // row // _CHUNK * _CHUNK
+    with path.open("r+b" if size else "wb") as file:
+        file.write(header.getvalue())
+        file.seek(begin + done * row)
+        file.truncate()
+        yield file, done
+
+
+def _pixels(content: bytes, side: int) -> NDArray[np.uint8]:
+    """The middle square of an image, its short side brought to `side` if it has another."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(content)).convert("RGB")
+    if image.size != (side, side):
+        scale = side / min(image.size)
+        wide, high = (max(side, round(length * scale)) for length in image.size)
+        image = image.resize((wide, high), Image.Resampling.BILINEAR)
+        left, top = (wide - side) // 2, (high - side) // 2
+        image = image.crop((left, top, left + side, top + side))
+    return np.asarray(image)
+
+
+def _bytes(image: dict[str, Any]) -> bytes:
+    """An image of the hub's layout: its bytes, or a path to them."""
+    content: bytes | None = image["bytes"]
+    return Path(image["path"]).read_bytes() if content is None else content
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise InvalidInput(
+            f"`dataset` must be read with {name}, which is not installed: "
+            "pip install 'snapsure[data]'"
+        ) from None
+
+
+def _cache() -> Path:
+    """SNAPSURE_CACHE, or snapsure in the user's cache folder."""
+    if "SNAPSURE_CACHE" in os.environ:
+        return Path(os.environ["SNAPSURE_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "snapsure"
+
+
+def _stamp(files: list[Path], more: str = "") -> str:
+    """Names, sizes and times of files."""
+    stats = [
+        (file.parent.name, file.name, file.stat().st_size, file.stat().st_mtime_ns)
+        for file in files
+    ]
+    return _hash(repr(stats) + more)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

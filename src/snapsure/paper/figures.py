@@ -1,0 +1,53 @@
+"""The paper's figures, from an experiment's score tables: the network of seed 0."""
+
+from pathlib import Path
+
+from snapsure.estimators import AES
+from snapsure.evaluation import trajectories
+from snapsure.evaluation._numbers import best_curve
+from snapsure.metrics import rc_curve
+from snapsure.paper.archive import Experiment
+from snapsure.report import pictures
+from snapsure.table import ScoreTable
+
+_FEW, _HALF = 0.01, 0.5
+# Which figure shows which κ: the first that there is.
+_ALONG = {2: ["softmax"], 3: ["mc_dropout_variance", "mc_dropout"], 4: ["nn_distance"]}
+
+
+def draw(experiment: Experiment, folder: Path) -> list[Path]:
+    """Figures 1 (RC curve), 2, 3 and 4 (κ and E-AURC along training), of the κ there are."""
+    table = experiment.tables[0]
+    where = f"{experiment.about['dataset']}, scale {experiment.about['scale']}, seed 0"
+    paths = [_rc_curves(table, folder, where)]
+    for number, names in _ALONG.items():
+        for name in [name for name in names if name in table.names][:1]:
+            paths.append(_along(table, name, folder / f"figure{number}.png", where))
+    return paths
+
+
+def _rc_curves(table: ScoreTable, folder: Path, where: str) -> Path:
+    path = folder / "figure1.png"
+    kappa, errors = table.kappa("softmax"), table.errors
+    curves = {
+        "AES k=30": rc_curve(AES().confidence(table), errors),
+        "final softmax": rc_curve(kappa[-1], errors),
+    }
+    pictures.save(pictures.rc_curves({where: curves}, {where: best_curve(errors)}), path)
+    return path
+
+
+def _along(table: ScoreTable, name: str, path: Path, where: str) -> Path:
+    kappa, errors = table.kappa(name), table.errors
+    few, halves = trajectories(kappa, errors, _FEW), trajectories(kappa, errors, _HALF)
+    shown = halves._replace(green_kappa=few.green_kappa, red_kappa=few.red_kappa)
+    count = round(_FEW * errors.size)
+    spec = pictures.trajectories(
+        table.epochs,
+        shown,
+        (f"the {count} surest", f"the {count} least sure"),
+        f"{name}: {where}",
+        areas=("the surer half", "the less sure half"),
+    )
+    pictures.save(spec, path)
+    return path

@@ -1,0 +1,290 @@
+"""What `snapsure reproduce` shows: tables with the paper's numbers beside ours, and figures."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from snapsure import _files
+from snapsure.errors import InvalidInput
+from snapsure.estimators import AES
+from snapsure.paper import figures, tables
+from snapsure.paper.archive import Experiment
+
+Content = dict[str, Any]
+
+_MINUS = "−"
+_LEARNING = {
+    "pes": "PES",
+    "pes_paper": "PES to the letter",
+    "snapshot": "best snapshot",
+    "les": "LES (ours)",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table: numbers for programs, and rows of words for people."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    content: Content
+
+    def display(self) -> Table:
+        """For a terminal."""
+        table = Table(title=self.title)
+        for i, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if i < 2 else "right", no_wrap=True)
+        for row in self.rows:
+            if row[0] and table.row_count:
+                table.add_section()
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        """For a page."""
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"### {self.title}\n\n{table}\n"
+
+
+def named(what: str) -> list[str]:
+    """The parts that a word asks for."""
+    known = [*_TABLES, "figures"]
+    if what == "all":
+        return known
+    if what not in known:
+        raise InvalidInput(
+            f"`what` must be one of {', '.join(known)}, all, got {what!r}: choose among these"
+        )
+    return [what]
+
+
+def compute(experiment: Experiment, names: Sequence[str]) -> dict[str, Shown]:
+    """The tables among `names`."""
+    return {name: _TABLES[name](experiment) for name in names if name in _TABLES}
+
+
+def write(
+    experiment: Experiment, names: Sequence[str], shown: Mapping[str, Shown], folder: Path
+) -> list[Path]:
+    """Write what was computed: a page and numbers for each table, and pictures of figures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, table in shown.items():
+        content = json.dumps(table.content, indent=1) + "\n"
+        for path, text in (
+            (folder / f"{name}.md", table.markdown()),
+            (folder / f"{name}.json", content),
+        ):
+            _files.write_bytes(path, text.encode())
+            paths.append(path)
+    if "figures" in names:
+        paths += figures.draw(experiment, folder)
+    return paths
+
+
+def _table1(experiment: Experiment) -> Shown:
+    content = tables.table1(experiment)
+    paper = _paper(experiment, "table1_aes")
+    rows = []
+    for name, row in content.items():
+        rows.append([name, _whose(row["networks"]), _area(row["final"]["eaurc"]), *_cells(row)])
+        spread = [_interval(row[f"k{k}"]["difference"]) for k in tables.AVERAGED]
+        rows.append(["", "Δ [95 %]", "", *spread])
+        if row["networks"] > 1:
+            rows.append(["", "gain of each, %", "", *_gains(row)])
+        if name in paper:
+            theirs = paper[name]
+            base = theirs["baseline"]
+            cells = [_with_gain(theirs[f"k{k}"], base) for k in tables.AVERAGED]
+            rows.append(["", "paper", f"{base:.2f}", *cells])
+    columns = ["κ", "", "final", *(f"AES k={k}" for k in tables.AVERAGED)]
+    there = len(AES(max(tables.AVERAGED)).snapshots(experiment.tables[0].epochs))
+    title = f"Table 1: E-AURC ×10³ of AES ({_networks(experiment)})"
+    if there < max(tables.AVERAGED):
+        title += f"; k={max(tables.AVERAGED)} averages the {there} snapshots there are"
+    return Shown(title, columns, rows, content)
+
+
+def _table2(experiment: Experiment) -> Shown:
+    content = tables.table2(experiment)
+    paper = _paper(experiment, "table2_platt_k30")
+    rows = []
+    for name, row in content.items():
+        ours, spread = [name, _whose(row["networks"])], ["", "Δ [95 %]"]
+        for metric in ("nll", "brier"):
+            part = row[metric]
+            ours += [f"{part['final']:.4f}", f"{part['k30']:.4f}", _percent(part["gain"])]
+            _, low, high = part["difference"]
+            spread += ["", f"{_signed(low, 4)} … {_signed(high, 4)}", ""]
+        rows += [ours, spread]
+        if name in paper:
+            theirs = ["", "paper"]
+            for metric in ("nll", "brier"):
+                base, averaged = paper[name][metric]
+                gain = 100 * (1 - averaged / base)
+                theirs += [f"{base:.3f}", f"{averaged:.3f}", _percent(gain)]
+            rows.append(theirs)
+    columns = ["κ", "", "NLL final", "NLL AES k=30", "gain"]
+    columns += ["Brier final", "Brier AES k=30", "gain"]
+    title = f"Table 2: after Platt scaling on half the points ({_networks(experiment)})"
+    return Shown(title, columns, rows, content)
+
+
+def _table3(experiment: Experiment) -> Shown:
+    content = tables.table3(experiment)
+    paper = _paper(experiment, "table3_pes_softmax")
+    rows = [["softmax", "final", _with_error(content["final"]), "", "", "", "", ""]]
+    for method, name in _LEARNING.items():
+        part = content[method]
+        each = " ".join(_gain(gain) for gain in part["gains"]) if len(part["gains"]) > 1 else ""
+        gain, change = _percent(part["gain"]), _interval(part["difference"])
+        rows.append(["", name, _with_error(part), gain, change, each, "", ""])
+    if paper:
+        (base, error), (pes, pes_error) = paper["sr"], paper["pes"]
+        at = [*_LEARNING].index("pes_paper") + 1
+        rows[0][-2] = f"{base:.2f} ± {error:.2f}"
+        rows[at][-2:] = [f"{pes:.2f} ± {pes_error:.2f}", _percent(paper["improvement_percent"])]
+    columns = ["κ", "", "E-AURC", "gain", "Δ [95 %]", "gain of each, %", "paper", "its gain"]
+    title = (
+        f"Table 3: E-AURC ×10³, {tables.SPLITS} splits 70/30, ± standard error over the splits "
+        f"({_networks(experiment)})"
+    )
+    return Shown(title, columns, rows, content)
+
+
+def _table4(experiment: Experiment) -> Shown:
+    content = tables.table4(experiment)
+    values, errors = _paper(experiment, "table1_aes"), _paper(experiment, "table1_standard_errors")
+    methods = ["final", *(f"k{k}" for k in tables.AVERAGED)]
+    rows = []
+    for name, row in content.items():
+        rows.append([name, "ours", *(_with_error(row[method]) for method in methods)])
+        if name in errors:
+            keys = ["baseline", *methods[1:]]
+            cells = [f"{values[name][key]:.2f} ± {errors[name][key]:.2f}" for key in keys]
+            rows.append(["", "paper", *cells])
+    columns = ["κ", "", "final", *(f"AES k={k}" for k in tables.AVERAGED)]
+    title = f"Table 4: E-AURC ×10³ ± standard error over trainings ({_networks(experiment)})"
+    if not content:
+        title += ": one training has none"
+    return Shown(title, columns, rows, content)
+
+
+def _saturation(experiment: Experiment) -> Shown:
+    content = tables.saturation(experiment)
+    rows = [
+        [
+            name,
+            f"{row['ones']:.1%}",
+            _area(row["final"]),
+            _area(row["k30"]),
+            _percent(row["gain"]),
+            " ".join(_gain(gain) for gain in row["gains"]),
+        ]
+        for name, row in content.items()
+    ]
+    columns = ["softmax", "κ = 1.0", "final", "AES k=30", "gain", "gain of each, %"]
+    title = f"Saturation: E-AURC ×10³ of an exact softmax and of float32 ({_networks(experiment)})"
+    return Shown(title, columns, rows, content)
+
+
+def _motivation(experiment: Experiment) -> Shown:
+    content = tables.motivation(experiment)
+    rows = []
+    for name, networks in content.items():
+        for i, network in enumerate(networks):
+            cells = []
+            for group in ("surer", "less_sure"):
+                part = network[group]
+                cells += [str(part["best_epoch"]), _area(part["best"]), _area(part["final"])]
+            rows.append([name if i == 0 else "", str(i) if len(networks) > 1 else "", *cells])
+    columns = ["κ", "seed", "surer half: best epoch", "best", "final"]
+    columns += ["less sure half: best epoch", "best", "final"]
+    last = experiment.tables[0].epochs[-1]
+    return Shown(f"E-AURC ×10³ of both halves along {last} epochs", columns, rows, content)
+
+
+def _about(experiment: Experiment) -> Shown:
+    content = tables.about(experiment)
+    rows = [
+        [f"seed {i}", "", f"{right:.1%}", f"{wrong:.1%}"]
+        for i, (right, wrong) in enumerate(
+            zip(content["training_accuracy"], content["test_error"], strict=True)
+        )
+    ]
+    if content["ensemble_error"] is not None:
+        rows.append(["ensemble", "", "", f"{content['ensemble_error']:.1%}"])
+    columns = ["network", "", "right in training", "wrong in test"]
+    return Shown(f"The networks: {_networks(experiment)}", columns, rows, content)
+
+
+_TABLES: dict[str, Callable[[Experiment], Shown]] = {
+    "networks": _about,
+    "table1": _table1,
+    "table2": _table2,
+    "table3": _table3,
+    "table4": _table4,
+    "saturation": _saturation,
+    "motivation": _motivation,
+}
+
+
+def _networks(experiment: Experiment) -> str:
+    facts = experiment.about
+    count = len(experiment.tables)
+    plural = f"{count} networks" if count > 1 else "one network"
+    return f"{facts['dataset']}, scale {facts['scale']}, {plural}"
+
+
+def _paper(experiment: Experiment, table: str) -> Content:
+    name = experiment.about["dataset"].removesuffix("-1k")
+    content: Content = tables.published()[table].get(name, {})
+    return content
+
+
+def _whose(networks: int) -> str:
+    return f"ours, mean of {networks}" if networks > 1 else "ours"
+
+
+def _area(value: float) -> str:
+    return f"{value * 1e3:.2f}"
+
+
+def _with_error(part: Content) -> str:
+    return f"{_area(part['eaurc'])} ± {_area(part['standard_error'])}"
+
+
+def _cells(row: Content) -> list[str]:
+    parts = [row[f"k{k}"] for k in tables.AVERAGED]
+    return [f"{_area(part['eaurc'])} ({_percent(part['gain'])})" for part in parts]
+
+
+def _gains(row: Content) -> list[str]:
+    return [" ".join(_gain(gain) for gain in row[f"k{k}"]["gains"]) for k in tables.AVERAGED]
+
+
+def _with_gain(value: float, base: float) -> str:
+    return f"{value:.2f} ({_percent(100 * (1 - value / base))})"
+
+
+def _interval(difference: Sequence[float]) -> str:
+    _, low, high = difference
+    return f"{_signed(low * 1e3, 2)} … {_signed(high * 1e3, 2)}"
+
+
+def _percent(gain: float | None) -> str:
+    return "–" if gain is None else f"{_signed(gain, 1)} %"
+
+
+def _gain(gain: float | None) -> str:
+    return "–" if gain is None else _signed(gain, 1)
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", _MINUS)

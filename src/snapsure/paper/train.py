@@ -1,0 +1,275 @@
+"""Training a network on Lightning Fabric: any device, precision and number of processes.
+
+What an epoch does follows from the seed, its number and the weights before it, and from nothing
+else. So a training that was killed resumes after its last whole epoch and ends with the same
+weights, bit for bit where the hardware repeats its arithmetic, as a CPU does.
+
+A training's folder: `snapshots/` (a store, every epoch), `validation/` (logits of the test set,
+from the pass that tells the test error), `history.json` (an entry per epoch), `training.json`
+(recipe and seed), and `last.pt` (what is needed to resume).
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from snapsure import _files
+from snapsure.errors import InvalidInput
+from snapsure.networks._recorded import RecordedLogits
+from snapsure.paper.data import DataSet, Images
+from snapsure.paper.recipes import Recipe
+from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
+
+Tell = Callable[[str], None]
+History = list[dict[str, float]]
+
+_EVALUATED = 256  # rows per batch without gradients, as in scoring: the same numbers come out
+_SAMPLED = 10_000  # images that mean and deviation of the pixels are taken from
+_FITTED = 50_000  # images, at most, that the accuracy in training is taken from
+_ABOUT = "training.json"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a training sees, and what it is judged by."""
+
+    data: DataSet
+    train: Images
+    test: Images
+
+
+def train(
+    recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric, tell: Tell
+) -> SnapshotStore:
+    """Train one network, recording every epoch; a training begun in `folder` is gone on with."""
+    torch.manual_seed(seed)
+    network = build(recipe, parts)
+    optimizer = torch.optim.SGD(
+        network.parameters(),
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+    )
+    model, optimizer = fabric.setup(network, optimizer)
+    training = _Training(recipe, parts, folder, seed, fabric, network, model, optimizer)
+    done = training.resume()
+    for epoch in range(done + 1, recipe.epochs + 1):
+        begin = time.monotonic()
+        entry = training.epoch(epoch)
+        if fabric.global_rank == 0:
+            entry |= training.validate(epoch)
+            training.keep({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
+            tell(_line(training.history, recipe.epochs))
+        fabric.barrier()
+    return SnapshotStore(folder / "snapshots")
+
+
+def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric) -> str:
+    """What a training in a folder depends on; refuses a folder with another training."""
+    sets = [[len(part), int(part.labels.sum())] for part in (parts.train, parts.test)]
+    about = {
+        "seed": seed,
+        "data": [parts.data.name, *sets],
+        "devices": fabric.world_size,
+        "precision": str(fabric.strategy.precision.precision),
+        **asdict(recipe),
+    }
+    path, text = folder / _ABOUT, json.dumps(about)
+    if path.exists() and json.loads(path.read_text()) != json.loads(text):
+        raise InvalidInput(
+            f"{folder} must hold a training of the same recipe, seed, data, devices and precision, "
+            f"got another one: choose another folder, or compare {path}"
+        )
+    return text
+
+
+def finished(recipe: Recipe, folder: Path) -> bool:
+    """Whether a training has come to its end."""
+    history = read_history(folder)
+    return bool(history) and history[-1]["epoch"] == recipe.epochs
+
+
+def read_history(folder: Path) -> History:
+    """What is known of each epoch."""
+    path = folder / "history.json"
+    history: History = json.loads(path.read_text()) if path.exists() else []
+    return history
+
+
+def build(recipe: Recipe, parts: Parts) -> nn.Module:
+    """The recipe's network, with the pixels' mean and deviation of its training set."""
+    sample = parts.train.pixels[:: -(-len(parts.train) // _SAMPLED)]
+    total, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for chunk in torch.split(sample, _EVALUATED):  # ImageNet's would not fit into memory at once
+        pixels = chunk.double()
+        total += pixels.sum(dim=(0, 1, 2))
+        squares += pixels.square().sum(dim=(0, 1, 2))
+    count = sample[..., 0].numel()
+    mean = total / count
+    std = (squares / count - mean.square()).sqrt()
+    return recipe.build(parts.data, mean.tolist(), std.tolist())
+
+
+def validation(folder: Path) -> RecordedLogits:
+    """The test set's logits that a training left in its folder."""
+    return RecordedLogits(folder / "validation")
+
+
+def fitted(network: nn.Module, images: Images) -> float:
+    """Share of images that a network gets right, as they are, without augmentation."""
+    labels = predict(network, images).argmax(axis=1)
+    return float((labels == images.labels.numpy()).mean())
+
+
+def predict(network: nn.Module, images: Images) -> NDArray[np.float32]:
+    """Logits, (n, classes)."""
+    network.eval()
+    device = next(network.parameters()).device
+    with torch.inference_mode():
+        parts = [
+            network(pixels.to(device)).float().cpu()
+            for pixels in torch.split(images.pixels, _EVALUATED)
+        ]
+    logits: NDArray[np.float32] = torch.cat(parts).numpy()
+    return logits
+
+
+@dataclass
+class _Training:
+    """The state of one training, in one of its processes."""
+
+    recipe: Recipe
+    parts: Parts
+    folder: Path
+    seed: int
+    fabric: Fabric
+    network: nn.Module  # the bare one …
+    model: Any  # … and as Fabric runs it
+    optimizer: Any
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.history: History = []
+        self.recorder = Recorder(self.folder / "snapshots", EveryEpoch())
+        images = self.parts.train.first(self.recipe.images)
+        self.pixels, self.labels = images.pixels, images.labels
+
+    def resume(self) -> int:
+        """Take up what is in the folder; give the last epoch done."""
+        about = check(self.recipe, self.parts, self.folder, self.seed, self.fabric)
+        done = 0
+        if (self.folder / "last.pt").exists():
+            last = torch.load(self.folder / "last.pt", map_location="cpu", weights_only=True)
+            self.network.load_state_dict(last["network"])
+            self.optimizer.load_state_dict(last["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(last["precision"])
+            self.history, done = last["history"], last["history"][-1]["epoch"]
+        if self.fabric.global_rank == 0:
+            _files.write_bytes(self.folder / _ABOUT, about.encode())
+            self.recorder.store.rewind(done)
+            self._write_history()
+        self.fabric.barrier()
+        return done
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """One pass over the training images."""
+        rank, world = self.fabric.global_rank, self.fabric.world_size
+        shared = torch.Generator().manual_seed(_mixed(self.seed, epoch))
+        own = torch.Generator().manual_seed(_mixed(self.seed, epoch, rank))
+        torch.manual_seed(_mixed(self.seed, epoch, rank, 1))  # what dropout draws from
+        rate = self.recipe.learning_rate * self.recipe.drop ** (
+            (epoch - 1) // self.recipe.drop_every
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        order = torch.randperm(len(self.labels), generator=shared)[rank::world]
+        size = max(1, min(self.recipe.batch, len(self.labels)) // world)
+        batches = torch.split(order[: len(self.labels) // world // size * size], size)
+        self.model.train()
+        loss, right, seen = 0.0, 0, 0
+        for pixels, labels in _ahead(self.pixels, self.labels, batches):
+            images = self.recipe.augmentation(self.fabric.to_device(pixels), own)
+            labels = self.fabric.to_device(labels)
+            logits = self.model(images)
+            cost = functional.cross_entropy(logits, labels)
+            self.optimizer.zero_grad()
+            self.fabric.backward(cost)
+            self.optimizer.step()
+            loss += float(cost.detach()) * len(labels)
+            right += int((logits.argmax(dim=1) == labels).sum())
+            seen += len(labels)
+        return {"learning_rate": rate, "loss": loss / seen, "running_accuracy": right / seen}
+
+    def validate(self, epoch: int) -> dict[str, float]:
+        """Write the test set's logits: they tell the error now, and κ once y_hat is known."""
+        logits = predict(self.network, self.parts.test)  # in full precision, as scoring is
+        labels = self.parts.test.labels.numpy()
+        validation(self.folder).write(epoch, logits, labels)
+        wrong = logits.argmax(axis=1) != labels
+        return {"test_error": float(wrong.mean())}
+
+    def keep(self, entry: dict[str, float]) -> None:
+        """Record the epoch: the snapshot first, and last what says that it is done."""
+        if entry["epoch"] == self.recipe.epochs:
+            images = Images(self.pixels[:_FITTED], self.labels[:_FITTED])
+            entry["training_accuracy"] = fitted(self.network, images)
+        self.history.append(entry)
+        self.recorder.record(self.network, int(entry["epoch"]))
+        last = {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),  # how far it scales gradients
+            "history": self.history,
+        }
+        with _files.replacing(self.folder / "last.pt") as file:
+            torch.save(last, file)
+        self._write_history()
+
+    def _write_history(self) -> None:
+        content = json.dumps(self.history, indent=1)
+        _files.write_bytes(self.folder / "history.json", content.encode())
+
+
+def _ahead(
+    pixels: Tensor, labels: Tensor, batches: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Read each batch from the disk's map while the network works on the one before."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = None
+        for rows in batches:
+            reading = pool.submit(lambda rows: (pixels[rows], labels[rows]), rows)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = reading
+        if waiting is not None:
+            yield waiting.result()
+
+
+def _mixed(*numbers: int) -> int:
+    """One seed out of several numbers.
+
+    (A 0 at the end changes nothing: the order of the images and the augmentation of the first
+    process start from the same seed, for different uses.)
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _line(history: History, epochs: int) -> str:
+    entry = history[-1]
+    left = (epochs - entry["epoch"]) * float(np.median([row["seconds"] for row in history]))
+    return (
+        f"epoch {entry['epoch']:.0f} of {epochs}: loss {entry['loss']:.3f}, right in training "
+        f"{entry['running_accuracy']:.1%}, test error {entry['test_error']:.1%}, "
+        f"{left / 60:.0f} min left"
+    )

@@ -1,1 +1,0 @@
-"""Experiments that run from one command."""

@@ -1,0 +1,119 @@
+"""κ from logits that were kept in training: without a pass through a network."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snapsure import _validate
+from snapsure._spacing import choose
+from snapsure._types import Floats, Ints
+from snapsure.errors import InvalidInput
+from snapsure.networks._recorded import RecordedLogits
+from snapsure.scores._base import Kappa, softmax_of
+from snapsure.scores._logits import Logits
+from snapsure.scores._softmax import SoftmaxResponse
+from snapsure.table import ScoreTable
+
+
+def recorded(
+    *networks: RecordedLogits, kappas: Kappa | Sequence[Kappa] | None = None
+) -> ScoreTable:
+    """The table of one training; of several, of their ensemble.
+
+    An ensemble predicts the class of its members' mean softmax; κ is the mean of theirs in it.
+
+    Parameters
+    ----------
+    networks : RecordedLogits
+        One per training, of the same points.
+    kappas : Kappa or sequence of them, optional
+        Those that need logits alone; softmax response if not given.
+    """
+    wanted = _of_logits(kappas)
+    epochs = _common_epochs(networks)
+    y_hat = _votes([network.read(epochs[-1]) for network in networks])
+    columns: dict[str, list[Floats]] = {each.name: [] for each in wanted}
+    labels = []
+    for epoch in epochs:
+        logits = [network.read(epoch) for network in networks]
+        for kappa in wanted:
+            values = [kappa.score(Logits(each), y_hat, None) for each in logits]
+            columns[kappa.name].append(np.mean(values, axis=0))
+        labels.append(_votes(logits))
+    y = networks[0].labels()
+    tables = {name: np.array(rows) for name, rows in columns.items()}
+    return ScoreTable(tables, np.array(labels), y, y_hat=y_hat, epochs=epochs)
+
+
+def averaged_probabilities(
+    *networks: RecordedLogits, k: int = 30, start: float = 0.4
+) -> tuple[Floats, Ints]:
+    """κ (n,) and y_hat (n,) of the classifier that averages the snapshots' class probabilities.
+
+    The snapshots are those that `AES(k, start)` averages. But y_hat is the class of the mean
+    probability, and κ that mean: a classifier of its own, whose errors are its own. With several
+    networks, the mean is over all snapshots of all of them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> kept = RecordedLogits(folder.name)
+    >>> for epoch, p in enumerate(([0.9, 0.1], [0.4, 0.6]), 1):  # the last one answers 1
+    ...     kept.write(epoch, np.log([p]), np.array([0]))
+    >>> kappa, y_hat = averaged_probabilities(kept, start=0)
+    >>> kappa.round(2).tolist(), y_hat.tolist()
+    ([0.65], [0])
+    >>> folder.cleanup()
+    """
+    epochs = _common_epochs(networks)
+    chosen = choose(np.array(epochs), _validate.count(k, "k"), _validate.share(start, "start"))
+    passes = [(network, epochs[i]) for i in chosen for network in networks]
+    mean: Any = sum(network.read(epoch).double().softmax(dim=1) for network, epoch in passes)
+    y_hat: Ints = mean.argmax(dim=1).numpy()
+    kappa = [softmax_of(network.read(epoch), y_hat).numpy() for network, epoch in passes]
+    return np.mean(kappa, axis=0), y_hat
+
+
+def _common_epochs(networks: Sequence[RecordedLogits]) -> list[int]:
+    epochs = networks[0].epochs
+    if not epochs:
+        raise InvalidInput(
+            f"logits must be there of one epoch at least, got none in {networks[0].folder}: let "
+            "training finish an epoch that ends with validation"
+        )
+    for other in networks:
+        if other.epochs != epochs:
+            raise InvalidInput(
+                f"logits must be of the same epochs in each folder, got {len(epochs)} epochs in "
+                f"{networks[0].folder} and {len(other.epochs)} or others in {other.folder}: let "
+                "the trainings finish"
+            )
+    return epochs
+
+
+def _of_logits(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
+    """κ functions, those refused that need more than logits."""
+    if kappas is None:
+        return [SoftmaxResponse()]
+    wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
+    names = [kappa.name for kappa in wanted]
+    if len({*names}) < len(names):
+        raise InvalidInput(f"`kappas` must have different names, got {names}: score one per call")
+    for kappa in wanted:
+        if kappa.layers or kappa.sampling or kappa.prepares:
+            raise InvalidInput(
+                f"`kappas` must need logits alone, got {kappa.name}: score it with the network, "
+                "snapsure.score"
+            )
+    return wanted
+
+
+def _votes(logits: Sequence[Tensor]) -> Ints:
+    """What networks predict together: the class of their mean softmax."""
+    mean = torch.stack([each.double().softmax(dim=1) for each in logits]).mean(dim=0)
+    chosen: Ints = mean.argmax(dim=1).numpy()
+    return chosen

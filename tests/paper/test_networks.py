@@ -1,0 +1,60 @@
+"""The networks against the literature: sizes, and where dropout is."""
+
+import pytest
+import torch
+from torch import nn
+
+from snapsure.paper.networks import Pixels, resnet18, vgg16
+
+
+def weights(network):
+    return sum(p.numel() for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("classes", "count"),
+    [
+        (10, 14_991_946),  # the trainable ones of 15,001,418 in the authors' Keras network
+        (100, 15_038_116),
+    ],
+)
+def test_vgg16_has_the_published_size(classes, count):
+    network = vgg16(classes)
+    assert weights(network) == count
+    statistics = sum(2 * m.num_features for m in network.modules() if hasattr(m, "running_mean"))
+    assert statistics == 9_472  # what Keras counts as not trainable
+
+
+def test_resnet18_has_the_published_size():
+    assert weights(resnet18(1000)) == 11_689_512  # He et al. (2016); torchvision's has the same
+
+
+def test_vgg16_has_sixteen_layers_with_weights_and_heavy_dropout():
+    layers = [m for m in vgg16(10).modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 15  # Liu & Deng leave out one of the three linear layers
+    assert [m.p for m in vgg16(10).modules() if isinstance(m, nn.Dropout)] == [
+        0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.5, 0.5,
+    ]  # fmt: skip
+    assert not [m for m in vgg16(10, dropout=(0, 0, 0)).modules() if isinstance(m, nn.Dropout)]
+
+
+@pytest.mark.parametrize(
+    ("make", "side"), [(lambda: vgg16(7, width=4), 32), (lambda: resnet18(7, width=4), 224)]
+)
+def test_shapes_and_gradients(make, side):
+    torch.manual_seed(0)
+    network = make()
+    logits = network(torch.randn(3, 3, side, side))
+    assert logits.shape == (3, 7)
+    logits.sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+
+
+def test_pixels_normalise_cut_and_lie_channels_last():
+    layer = Pixels([10, 20, 30], [1, 2, 4], 2)
+    images = torch.arange(2 * 4 * 4 * 3, dtype=torch.uint8).view(2, 4, 4, 3)
+    result = layer(images)
+    middle = images[:, 1:3, 1:3].permute(0, 3, 1, 2).float()
+    means, deviations = torch.tensor([10.0, 20, 30]), torch.tensor([1.0, 2, 4])
+    assert torch.equal(result, (middle - means.view(3, 1, 1)) / deviations.view(3, 1, 1))
+    assert result.is_contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,80 @@
+"""What `snapsure reproduce` prints and writes."""
+
+import json
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from snapsure.errors import InvalidInput
+from snapsure.paper import outcome
+from tests.paper.test_tables import experiment  # noqa: F401
+
+TABLES = ["networks", "table1", "table2", "table3", "table4", "saturation", "motivation"]
+
+
+@pytest.fixture(scope="module")
+def shown(experiment):  # noqa: F811
+    return outcome.compute(experiment, TABLES)
+
+
+def test_all_is_every_part():
+    assert outcome.named("all") == [*TABLES, "figures"]
+    assert outcome.named("table2") == ["table2"]
+    with pytest.raises(InvalidInput) as refusal:
+        outcome.named("table5")
+    assert str(refusal.value) == (
+        "`what` must be one of networks, table1, table2, table3, table4, saturation, motivation, "
+        "figures, all, got 'table5': choose among these"
+    )
+
+
+def test_the_papers_numbers_stand_beside_ours(shown):
+    rows = {name: [" ".join(row) for row in part.rows] for name, part in shown.items()}
+    papers = {name: [row for row in each if "paper" in row] for name, each in rows.items()}
+    assert papers["table1"] == [
+        " paper 50.97 41.64 (+18.3 %) 39.90 (+21.7 %) 39.68 (+22.2 %)",
+        " paper 47.68 49.45 (−3.7 %) 46.56 (+2.3 %) 46.50 (+2.5 %)",
+        " paper 34.73 31.10 (+10.5 %) 30.72 (+11.5 %) 30.75 (+11.5 %)",
+    ]
+    assert shown["table3"].columns[-2:] == ["paper", "its gain"]
+    assert {row[1]: row[-2:] for row in shown["table3"].rows} == {
+        "final": ["51.32 ± 0.43", ""],
+        "PES": ["", ""],
+        "PES to the letter": ["41.96 ± 0.39", "+18.2 %"],
+        "best snapshot": ["", ""],
+        "LES (ours)": ["", ""],
+    }
+    assert papers["table4"] == [" paper 50.97 ± 0.56 41.64 ± 1.81 39.90 ± 1.61 39.68 ± 1.59"]
+    assert papers["table2"][0] == " paper 0.539 0.430 +20.2 % 0.178 0.137 +23.0 %"
+
+
+def test_ours_is_times_a_thousand_with_its_interval(shown):
+    content, rows = shown["table1"].content["softmax"], shown["table1"].rows
+    assert rows[0][:3] == ["softmax", "ours, mean of 2", f"{content['final']['eaurc'] * 1e3:.2f}"]
+    _, low, high = content["k30"]["difference"]
+    expected = f"{low * 1e3:+.2f} … {high * 1e3:+.2f}".replace("-", "−")
+    assert rows[1][4] == expected
+
+
+def test_every_table_has_all_its_cells(shown):
+    for name, part in shown.items():
+        assert {len(row) for row in part.rows} == {len(part.columns)}, name
+        console = Console(width=200, record=True, file=None, quiet=True)
+        console.print(part.display())
+        lines = part.markdown().splitlines()
+        assert lines[0] == f"### {part.title}"
+        assert len({line.count("|") for line in lines[2:]}) == 1
+
+
+def test_written_files(experiment, tmp_path):  # noqa: F811
+    shown = outcome.compute(experiment, ["table1"])
+    paths = outcome.write(experiment, ["table1", "figures"], shown, tmp_path)
+    assert [path.name for path in paths] == [
+        "table1.md", "table1.json", "figure1.png", "figure2.png", "figure3.png",
+    ]  # fmt: skip
+    content = json.loads((tmp_path / "table1.json").read_text())
+    assert content["softmax"]["networks"] == 2
+    for path in paths[2:]:
+        with Image.open(path) as picture:
+            assert picture.width > 400

@@ -1,0 +1,197 @@
+"""The whole way by its commands, as real processes, on a recipe of seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from snapsure import Ensemble, SnapshotStore, score
+from snapsure.paper.archive import Experiment
+from snapsure.paper.train import build, validation
+from snapsure.scoring._recorded import recorded
+from tests import processes
+from tests.paper.test_train import parts
+from tests.paper.tiny import TEST, TINY
+
+pytestmark = pytest.mark.slow
+
+CODE = """
+import warnings; warnings.simplefilter("ignore")
+from tests.paper.tiny import TINY
+from snapsure.paper import recipes
+recipes._SMALL["cpu"] = TINY
+from snapsure.cli import app
+app()
+"""
+# After the second snapshot of the second network it waits, for Ctrl-C to come in time.
+WAITING = """
+import time
+from snapsure.snapshots import SnapshotStore
+save = SnapshotStore.save
+def waiting(store, network, epoch, **options):
+    save(store, network, epoch, **options)
+    while epoch == 2 and store.path.parent.name == "seed-1":
+        time.sleep(0.01)
+SnapshotStore.save = waiting
+"""
+OPTIONS = {
+    "env": {"COLUMNS": "160", "NO_COLOR": "1"},
+    "loaded": ("snapsure.cli", "snapsure.paper.run", "tests.paper.tiny", "torch._dynamo"),
+}
+
+
+def run(*arguments, cwd):
+    return processes.run(CODE, *arguments, cwd=cwd, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, cifar):
+    """`reproduce all`, stopped by Ctrl-C in the second network, and asked again."""
+    folder = tmp_path_factory.mktemp("experiment")
+    options = ("reproduce", "all", "--dataset", "cifar10", "--data", cifar, "--out", "mine")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SNAPSURE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        stopped = interrupted(folder, *options)
+        again = run(*options, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    return folder, stopped, again
+
+
+def interrupted(folder, *options):
+    """What it says on Ctrl-C."""
+    with processes.forked(WAITING + CODE, *options, cwd=folder, **OPTIONS) as process:
+        while not (folder / "mine" / "seed-1" / "snapshots" / "epoch-000002.safetensors").exists():
+            assert process.poll() is None, process.stderr
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130, process.stderr
+        return process.stderr
+
+
+def test_interrupted_it_says_how_to_go_on_and_does(done):
+    _, stopped, again = done
+    assert stopped.splitlines()[-1] == (
+        "snapsure: interrupted. To resume, run the same command again: networks and scores that "
+        "are done are kept."
+    )
+    assert "seed 0: trained already" in again.stderr
+    assert "seed 0: epoch" not in again.stderr
+    assert "seed 1: epoch 4 of 4: loss" in again.stderr
+    assert "seed 1: epoch 1 of 4: loss" not in again.stderr
+    assert "the ensemble of 2" in again.stderr
+
+
+def test_tables_figures_and_scores_are_there(done):
+    folder, _, again = done
+    results = folder / "mine" / "results"
+    for title in ("Table 1", "Table 2", "Table 3", "Table 4", "Saturation"):
+        assert f"{title}: " in again.stdout
+    for i in (1, 2, 3, 4):
+        assert (results / f"figure{i}.png").stat().st_size > 10_000
+    experiment = Experiment.open(results)
+    assert [table.names for table in experiment.tables] == [
+        ["softmax", "nn_distance", "mc_dropout_variance", "mc_dropout"]
+    ] * 2
+    assert experiment.ensemble.names == ["softmax"]
+    assert experiment.ensemble.kappa("softmax").shape == (TINY.epochs, TEST)
+    content = json.loads((results / "networks.json").read_text())
+    assert len(content["training_accuracy"]) == 2
+
+
+def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
+    folder, _, _ = done
+    folders = [folder / "mine" / f"seed-{i}" for i in (0, 1)]
+    ours = recorded(*map(validation, folders))
+    test = parts(cifar).test
+    ensemble = Ensemble([SnapshotStore(path / "snapshots") for path in folders])
+    data = (test.pixels, test.labels)
+    scored = score(build(TINY, parts(cifar)), ensemble, data, progress=False)
+    assert np.allclose(ours.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-9)
+    assert np.array_equal(ours.y_hat, scored.y_hat)
+    assert np.array_equal(ours.labels, scored.labels)
+    packed = Experiment.open(folder / "mine" / "results").ensemble
+    assert np.allclose(packed.kappa("softmax"), ours.kappa("softmax"), rtol=1e-3)
+
+
+def test_from_results_in_seconds_without_training(done):
+    folder, _, again = done
+    result = run("reproduce", "table1", "--from", "mine/results", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() in again.stdout
+    told = run("reproduce", "table1", "--from", "mine/results", "--json", cwd=folder)
+    written = json.loads((folder / "mine" / "results" / "table1.json").read_text())
+    assert json.loads(told.stdout) == {"table1": written}
+
+
+def test_train_alone_goes_into_the_same_folder(done, cifar):
+    folder, _, _ = done
+    options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine")
+    result = run("train", *options, "--seed", 1, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "seed 1: trained already" in result.stderr
+    assert result.stdout == "snapshots: mine/seed-1/snapshots\n"
+
+
+def test_another_experiment_in_the_folder_is_refused(done, cifar):
+    folder, _, _ = done
+    options = ("--dataset", "cifar10", "--scale", "paper", "--data", cifar, "--out", "mine")
+    result = run("reproduce", "table1", *options, cwd=folder)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
+        "snapsure: --out must be of cifar10 at scale paper, got mine, which holds another "
+        "experiment: choose another folder"
+    )
+
+
+def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
+    folder, _, _ = done
+    options = ("--dataset", "cifar10", "--scale", "cpu-underfitted", "--data", cifar)
+    result = run("train", *options, "--out", "mine", cwd=folder)
+    assert result.returncode == 2
+    assert "got mine, which holds another experiment" in result.stderr
+    (folder / "mine" / "study.json").rename(folder / "kept.json")
+    result = run("train", *options, "--out", "mine", cwd=folder)
+    (folder / "kept.json").rename(folder / "mine" / "study.json")
+    assert result.returncode == 2
+    assert "mine/seed-0 must hold a training of the same recipe" in result.stderr
+
+
+def test_two_processes_one_outcome(cifar, tmp_path):
+    """All processes train; one scores, packs and prints."""
+    script = tmp_path / "snapsure_tiny.py"  # what Fabric starts again must be a file
+    script.write_text(CODE)
+    options = ("--dataset", "cifar10", "--data", cifar, "--accelerator", "cpu", "--devices", 2)
+    arguments = [sys.executable, "-W", "ignore", script, "reproduce", "table1", *options]
+    env = {**os.environ, "COLUMNS": "160", "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [*arguments, "--out", "mine"]
+    with processes.started(command, cwd=tmp_path, env=env, **pipes) as process:
+        told, error = process.communicate(timeout=processes.LONG)
+    assert process.returncode == 0, error
+    assert told.count("Table 1: ") == 1
+    assert len(Experiment.open(tmp_path / "mine" / "results").tables) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--accelerator", "cuda"), ("--precision", "17-mixed")]
+)
+def test_what_fabric_refuses_is_a_sentence(cifar, tmp_path, option, value):
+    result = run("train", "--dataset", "cifar10", "--data", cifar, option, value, cwd=tmp_path)
+    assert result.returncode == 2
+    assert f"{option} {value}" in result.stderr
+    assert "must be ones that Lightning Fabric has here, got its refusal (" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_results_need_no_torch():
+    code = (
+        "import sys; from snapsure.paper import outcome; "
+        "print(sorted({'torch', 'lightning', 'vl_convert', 'datasets'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,256 @@
+"""Training for real: a step of each recipe, going on after a kill, several processes."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from lightning.fabric import Fabric
+
+from snapsure import SnapshotStore
+from snapsure.errors import InvalidInput
+from snapsure.paper import data, recipes
+from snapsure.paper.data import Images
+from snapsure.paper.train import Parts, build, finished, read_history, train, validation
+from snapsure.scores import SoftmaxResponse
+from snapsure.scoring import score
+from snapsure.scoring._recorded import recorded
+from tests import processes
+from tests.paper.tiny import TINY, TRAIN
+
+pytestmark = pytest.mark.slow
+
+
+def parts(cifar):
+    name = "cifar10"
+    return Parts(data.named(name), data.load(name, "train", cifar), data.load(name, "test", cifar))
+
+
+def quiet(line):
+    """Nobody listens."""
+
+
+@pytest.fixture(scope="module")
+def fabric():
+    return Fabric(accelerator="cpu", devices=1)
+
+
+def hashes(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((folder / "snapshots").glob("epoch-*"))
+    }
+
+
+RECIPES = {
+    (dataset, scale): recipes.recipe(dataset, scale)
+    for dataset in data.DATA_SETS
+    for scale in recipes.SCALES
+    if dataset != "imagenet-1k" or scale == "paper"
+}
+
+
+@pytest.mark.parametrize("which", RECIPES)
+def test_a_step_of_each_recipe(which, tmp_path, fabric):
+    """The whole network, one batch of four images, one epoch."""
+    dataset = data.named(which[0])
+    torch.manual_seed(0)
+    pixels = torch.randint(0, 256, (4, dataset.side, dataset.side, 3), dtype=torch.uint8)
+    images = Images(pixels, torch.arange(4))
+    recipe = replace(RECIPES[which], epochs=1, batch=4)
+    store = train(recipe, Parts(dataset, images, images), tmp_path, 0, fabric, quiet)
+    torch.manual_seed(0)
+    network = build(recipe, Parts(dataset, images, images))
+    before, after = network.state_dict(), store.load(1)
+    assert before.keys() == after.keys()
+    assert all(torch.isfinite(value).all() for value in after.values())
+    weights = [name for name, value in network.named_parameters() if value.ndim > 1]
+    assert all(not torch.equal(before[name], after[name]) for name in weights)
+    (entry,) = read_history(tmp_path)
+    assert entry["learning_rate"] == recipe.learning_rate
+    logits = np.load(tmp_path / "validation" / "epoch-000001.npy")
+    assert logits.shape == (4, dataset.classes)
+
+
+def test_the_papers_recipes():
+    vgg, resnet = recipes.recipe("cifar100", "paper"), recipes.recipe("imagenet-1k", "paper")
+    assert (vgg.network, vgg.epochs, vgg.batch, vgg.learning_rate) == ("vgg16", 250, 128, 0.1)
+    assert (vgg.drop_every, vgg.drop, vgg.momentum, vgg.weight_decay) == (20, 0.5, 0.9, 5e-4)
+    assert (vgg.networks, vgg.neighbours, vgg.passes) == (5, 500, 100)
+    assert (resnet.network, resnet.epochs, resnet.batch) == ("resnet18", 90, 256)
+    assert (resnet.learning_rate, resnet.drop_every, resnet.drop) == (0.1, 30, 0.1)
+    assert recipes.recipe("svhn", "paper").augmentation.flip is False
+    for name in ("cifar10", "cifar100", "svhn"):
+        paper = recipes.recipe(name, "paper")
+        assert (paper.mc_rate, paper.mc_layers) == (paper.dropout[-1], "last")  # as it was trained
+        assert paper.mc_statistics == ("variance", "mean")
+    small = recipes.recipe("cifar100", "cpu")
+    assert (small.mc_rate, small.mc_layers, small.mc_statistics) == (None, "all", ("mean",))
+    with pytest.raises(InvalidInput) as refusal:
+        recipes.recipe("cifar10", "huge")
+    assert str(refusal.value) == (
+        "`scale` must be one of paper, cpu, cpu-underfitted, got 'huge': choose among these"
+    )
+    with pytest.raises(InvalidInput) as refusal:
+        recipes.recipe("imagenet-1k", "cpu")
+    assert str(refusal.value) == (
+        "`scale` must be paper for imagenet-1k, got 'cpu': its images of 224 × 224 pixels have no "
+        "recipe for two cores"
+    )
+
+
+def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
+    told = []
+    recipe = replace(TINY, epochs=12, drop_every=4)
+    train(recipe, parts(cifar), tmp_path, 0, fabric, told.append)
+    history = read_history(tmp_path)
+    assert [entry["epoch"] for entry in history] == list(range(1, 13))
+    rates = [entry["learning_rate"] for entry in history]
+    assert rates == [0.05] * 4 + [0.025] * 4 + [0.0125] * 4
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert 0 <= history[-1]["training_accuracy"] <= 1
+    assert len(told) == 12
+    assert told[-1].startswith("epoch 12 of 12: loss ")
+    assert told[-1].endswith(" 0 min left")
+    assert finished(recipe, tmp_path)
+    assert not finished(TINY, tmp_path / "nowhere")
+
+
+def test_recorded_logits_give_what_scoring_would(cifar, tmp_path, fabric):
+    """The validation pass of each epoch is all that softmax response needs."""
+    train(TINY, parts(cifar), tmp_path, 0, fabric, quiet)
+    table = recorded(validation(tmp_path))
+    test = parts(cifar).test
+    scored = score(
+        build(TINY, parts(cifar)),
+        tmp_path / "snapshots",
+        (test.pixels, test.labels),
+        SoftmaxResponse(),
+        progress=False,
+    )
+    assert np.allclose(table.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-9)
+    assert np.array_equal(table.labels, scored.labels)
+    assert np.array_equal(table.y, scored.y)
+    errors = [entry["test_error"] for entry in read_history(tmp_path)]
+    assert errors == [float((own != table.y).mean()) for own in table.labels]
+
+
+def test_another_recipe_is_refused_where_one_is(cifar, tmp_path, fabric):
+    recipe = replace(TINY, epochs=1)
+    train(recipe, parts(cifar), tmp_path, 0, fabric, quiet)
+    for other, seed in ((replace(recipe, learning_rate=0.2), 0), (recipe, 1)):
+        with pytest.raises(InvalidInput) as refusal:
+            train(other, parts(cifar), tmp_path, seed, fabric, quiet)
+        assert str(refusal.value) == (
+            f"{tmp_path} must hold a training of the same recipe, seed, data, devices and "
+            f"precision, got another one: choose another folder, or compare "
+            f"{tmp_path}/training.json"
+        )
+    with pytest.raises(InvalidInput):
+        train(recipe, parts(cifar), tmp_path, 0, Fabric(precision="bf16-mixed"), quiet)
+
+
+def test_mixed_precision_records_logits_in_full(cifar, tmp_path):
+    mixed = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
+    train(replace(TINY, epochs=1), parts(cifar), tmp_path, 0, mixed, quiet)
+    logits = np.load(tmp_path / "validation" / "epoch-000001.npy")
+    assert (logits.view(np.uint32) & 0xFFFF).any()  # a bfloat16 number would have zeros there
+
+
+def test_mean_and_deviation_of_the_pixels(cifar):
+    layer = build(TINY, parts(cifar))[0]
+    pixels = parts(cifar).train.pixels.double()
+    assert torch.allclose(layer.mean.view(3).double(), pixels.mean(dim=(0, 1, 2)))
+    assert torch.allclose(layer.std.view(3).double(), pixels.std(dim=(0, 1, 2), correction=0))
+
+
+CODE = """
+    import os, signal, sys, warnings
+    warnings.simplefilter("ignore")
+    from dataclasses import replace
+    from pathlib import Path
+    import torch
+    from snapsure.paper import data
+    from snapsure.paper.run import fabric
+    from snapsure.paper.train import Parts, train
+    from snapsure.snapshots import SnapshotStore
+    from tests.paper.tiny import TINY
+
+    def killing(owner, name, calls, after):
+        method = getattr(owner, name)
+
+        def counted(*args, **options):
+            nonlocal calls
+            calls -= 1
+            value = method(*args, **options) if calls or after else None
+            return value if calls else os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(owner, name, counted)
+
+    if __name__ == "__main__":
+        cifar, out, devices, epochs, *kill = sys.argv[1:]
+        if kill:
+            owner = {"save": SnapshotStore, "step": torch.optim.SGD, "replace": Path}[kill[0]]
+            killing(owner, kill[0], int(kill[1]), after=kill[0] == "save")
+        ready = fabric("cpu", int(devices), "32-true")
+        recipe = replace(TINY, epochs=int(epochs))
+        images = [data.load("cifar10", part, Path(cifar)) for part in ("train", "test")]
+        sets = Parts(data.named("cifar10"), *images)
+        train(recipe, sets, Path(out), 0, ready, lambda line: None)
+"""
+LOADED = ("snapsure.paper.run", "tests.paper.tiny", "torch._dynamo")
+
+
+def alone(cifar, out, epochs, *kill):
+    """A training in a process of its own, killed at a call of something if that is asked for."""
+    return processes.run(CODE, cifar, out, 1, epochs, *kill, loaded=LOADED)
+
+
+def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(cifar, tmp_path):
+    """Killed where a snapshot is there but not yet what says so, amid an epoch, amid a file."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    ended = alone(cifar, whole, TINY.epochs)
+    assert ended.returncode == 0, ended.stderr
+    steps = (TRAIN - 10) // TINY.batch  # of an epoch; the first is begun again after the first kill
+    for kill in (("save", 1), ("step", 2 * steps + 2), ("replace", 4)):
+        ended = alone(cifar, broken, TINY.epochs, *kill)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        assert len(read_history(broken)) < TINY.epochs
+    assert len(read_history(broken)) > 0
+    ended = alone(cifar, broken, TINY.epochs)
+    assert ended.returncode == 0, ended.stderr
+    assert hashes(broken) == hashes(whole)
+    assert len(hashes(whole)) == TINY.epochs
+    for epoch in range(1, TINY.epochs + 1):
+        name = f"validation/epoch-{epoch:06d}.npy"
+        assert (whole / name).read_bytes() == (broken / name).read_bytes()
+    told = [[{**e, "seconds": 0} for e in read_history(folder)] for folder in (whole, broken)]
+    assert told[0] == told[1]
+
+
+def test_two_processes_train_one_network(cifar, tmp_path):
+    """DDP from the same code: half a batch each, one set of snapshots."""
+    script = tmp_path / "training.py"  # what Fabric starts again must be a file
+    script.write_text(textwrap.dedent(CODE))
+    command = [sys.executable, script, cifar, tmp_path, 2, 2]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with processes.started(command, stderr=subprocess.PIPE, env=env) as process:
+        _, error = process.communicate(timeout=processes.LONG)
+        assert process.returncode == 0, error
+    assert SnapshotStore(tmp_path / "snapshots").epochs == [1, 2]
+    assert json.loads((tmp_path / "training.json").read_text())["batch"] == TINY.batch
+    assert [entry["epoch"] for entry in read_history(tmp_path)] == [1, 2]
+    single = tmp_path / "single"
+    assert alone(cifar, single, 1).returncode == 0
+    one, two = (
+        SnapshotStore(tmp_path / "snapshots").load(1),
+        SnapshotStore(single / "snapshots").load(1),
+    )
+    assert any(not torch.equal(one[name], two[name]) for name in one)  # it saw other batches

@@ -1,0 +1,217 @@
+"""Pictures hold the numbers they were given, in the colours of the page, with names apart."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import snapsure
+from snapsure import ScoreTable, compare, evaluate
+from snapsure.errors import InvalidInput
+from snapsure.evaluation import trajectories
+from snapsure.evaluation._numbers import best_curve
+from snapsure.metrics import rc_curve
+from snapsure.report import charts, findings, leaderboard, pictures
+from snapsure.report.colours import ACCURACY, COLOURS, kind_of
+from snapsure.report.labels import Box, place
+from tests.evaluation.test_compare import run_of
+
+GROUPS = ("the surest", "the least sure")
+
+
+@pytest.fixture(scope="module")
+def table() -> ScoreTable:
+    return run_of(0).table
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compare({"first_set": run_of(0), "second": run_of(1, y_of=1)})
+
+
+def curves_of(table):
+    """One panel, and κ* of it."""
+    kappa, errors = table.kappa("softmax"), table.errors
+    curves = {
+        "AES k=30": rc_curve(kappa.mean(axis=0), errors),
+        "final softmax": rc_curve(kappa[-1], errors),
+    }
+    return {"seed 0": curves}, {"seed 0": best_curve(errors)}
+
+
+def along_of(table):
+    return trajectories(table.kappa("softmax"), table.errors)
+
+
+def parts(spec):
+    """Every object of a specification."""
+    if isinstance(spec, dict):
+        yield spec
+    for part in spec.values() if isinstance(spec, dict) else spec:
+        if isinstance(part, dict | list | tuple):
+            yield from parts(part)
+
+
+def colours(spec):
+    """Each name that a specification gives a colour, with it."""
+    scales = [part["color"]["scale"] for part in parts(spec) if "scale" in part.get("color", {})]
+    pairs = {pair for scale in scales for pair in zip(scale["domain"], scale["range"], strict=True)}
+    assert pairs
+    return pairs
+
+
+def test_a_kind_has_one_colour_everywhere(table, comparison):
+    found = findings.find(table, None, 0, 1)
+    shown = evaluate(table).boards["softmax"]
+    specs = {
+        "page, curves": charts.rc_chart(found.curves, 0.8),
+        "page, board": charts.board_chart(comparison.pooled),
+        "page, evaluation": charts.board_chart(shown),
+        "figure": pictures.rc_curves(*curves_of(table)),
+        "leaderboard": pictures.boards(leaderboard.boards_of(comparison), comparison.level),
+    }
+    for where, spec in specs.items():
+        pairs = colours(spec)
+        assert pairs == {(name, COLOURS[kind_of(name)]) for name, _ in pairs}, where
+        assert COLOURS["AES"] in dict(pairs).values(), where
+    reliability = dict(colours(charts.reliability_chart(found)))
+    assert reliability["AES, Platt"] == COLOURS["AES"]
+    assert reliability["final κ, Platt"] == COLOURS["final"]
+
+
+def test_methods_that_meet_differ_in_colour():
+    assert len({COLOURS[kind] for kind in ("AES", "PES", "LES", "final", "other")}) == 5
+    assert [kind_of(name) for name in ("PES to the letter of softmax", "final", "AESthetics")] == [
+        "PES",
+        "final",
+        "other",
+    ]
+
+
+def test_colours_are_written_in_one_place():
+    package = Path(snapsure.__file__).parent
+    written = {*COLOURS.values(), ACCURACY}
+    found = {
+        path.relative_to(package).as_posix()
+        for ending in ("py", "js", "css", "html")
+        for path in package.rglob(f"*.{ending}")
+        if any(colour in path.read_text(encoding="utf-8").lower() for colour in written)
+    }
+    assert found == {"report/colours.py"}
+
+
+def test_risk_coverage_curves_are_those_given(table):
+    panels, best = curves_of(table)
+    (panel,) = pictures.rc_curves(panels, best)["concat"]
+    rows = panel["data"]["values"]
+    for name, curve in {**panels["seed 0"], "κ*": best["seed 0"]}.items():
+        given = dict(zip(curve.coverage.round(5), curve.risk, strict=True))
+        drawn = [row for row in rows if row["score"] == name]
+        assert 100 < len(drawn) <= 400
+        assert drawn[0]["coverage"] == pytest.approx(curve.coverage[0], rel=1e-5)
+        assert drawn[-1]["coverage"] == 1
+        for row in drawn:
+            assert row["risk"] == pytest.approx(given[round(row["coverage"], 5)], rel=1e-5)
+
+
+def test_no_errors_can_be_drawn():
+    never = np.zeros(50, dtype=bool)
+    kappa = np.linspace(0, 1, 50)
+    spec = pictures.rc_curves({"": {"final": rc_curve(kappa, never)}}, {"": best_curve(never)})
+    domains = [part["y"]["scale"]["domain"] for part in parts(spec) if "scale" in part.get("y", {})]
+    assert domains == [[0, 1]] * 2
+
+
+def test_trajectories_are_those_given(table):
+    result = along_of(table)
+    spec = pictures.trajectories(table.epochs, result, GROUPS, "a title")
+    confidence, surest, least = spec["concat"]
+    best = table.epochs[result.best]
+    assert surest["title"] == f"the surest: best at epoch {best}"
+    for panel, lines in (
+        (confidence, [result.green_kappa, result.red_kappa]),
+        (surest, [1e3 * result.green_eaurc]),
+        (least, [1e3 * result.red_eaurc]),
+    ):
+        rows = panel["data"]["values"]
+        np.testing.assert_allclose([row["value"] for row in rows], np.concatenate(lines), rtol=1e-5)
+        assert [row["epoch"] for row in rows] == table.epochs.tolist() * len(lines)
+
+
+def test_named_are_the_best_of_each_price_and_the_reference(comparison):
+    board = comparison.pooled
+    named = pictures.told(board)
+    assert board["softmax"] in named
+    for row in named:
+        rivals = [each for each in board.rows if round(each.passes) == round(row.passes)]
+        assert row.method in (rivals[0].method, "softmax")
+    assert len({row.method for row in named}) == len(named)
+
+
+def test_every_point_of_a_board_is_drawn_once(comparison):
+    for board, panel in zip(
+        leaderboard.boards_of(comparison),
+        pictures.boards(leaderboard.boards_of(comparison), 0.95)["vconcat"],
+        strict=True,
+    ):
+        points = [part for part in panel["layer"] if part["mark"]["type"] == "point"]
+        drawn = [row["method"] for part in points for row in part["data"]["values"]]
+        assert sorted(drawn) == sorted(row.method for row in board.rows)
+        below = {row["method"] for row in points[1]["data"]["values"]}
+        top = max(5.0, *(row.saved.high for row in board.rows))
+        assert below == {row.method for row in board.rows if row.saved.estimate < -top}
+
+
+FRAME = Box(0, 0, 600, 200)
+spots = st.lists(st.tuples(st.integers(0, 600), st.integers(0, 200)), min_size=1, max_size=25)
+
+
+@given(spots, st.integers(1, 30))
+def test_names_lie_on_nothing(where, letters):
+    points = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in where]
+    names = [("n" * letters + str(i), x, y) for i, (x, y) in enumerate(where)]
+    labels = place(names, points, [], FRAME)
+    for i, label in enumerate(labels):
+        box = label.box
+        assert box.left >= 0
+        assert box.right <= 600
+        assert box.top >= 0
+        assert box.bottom <= 200
+        assert not any(box.meets(point) for point in points)
+        assert not any(box.meets(other.box) for other in labels[:i])
+        _, x, y = next(name for name in names if name[0] == label.name)
+        assert box.left - 10 <= x <= box.right + 10
+        assert abs(label.y - y) <= 13
+
+
+def test_a_name_goes_where_there_is_room():
+    point = Box(295, 95, 305, 105)
+    (right,) = place([("name", 300, 100)], [point], [], FRAME)
+    assert (right.align, right.x, right.y) == ("left", 307, 100)
+    bar = Box(320, 0, 322, 200)
+    (left,) = place([("name", 300, 100)], [point], [bar], FRAME)
+    assert (left.align, left.x, left.y) == ("right", 293, 100)
+    bars = [bar, Box(278, 0, 280, 200), Box(299, 0, 301, 200)]
+    assert place([("name", 300, 100)], [point], bars, FRAME) == [right]  # a bar is no wall
+    walls = [bar, Box(278, 0, 280, 200), Box(299, 0, 301, 200)]
+    assert place([("name", 300, 100)], walls, [], FRAME) == []
+
+
+def test_formats(table, tmp_path):
+    spec = pictures.trajectories(table.epochs, along_of(table), GROUPS, "a title")
+    for ending in ("png", "svg", "pdf"):
+        pictures.save(spec, tmp_path / f"picture.{ending}")
+    with Image.open(io.BytesIO((tmp_path / "picture.png").read_bytes())) as picture:
+        assert 1150 <= picture.width <= 1250
+        assert picture.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)
+    assert (tmp_path / "picture.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert (tmp_path / "picture.pdf").read_bytes().startswith(b"%PDF-")
+    with pytest.raises(InvalidInput) as caught:
+        pictures.save(spec, Path("picture.gif"))
+    assert str(caught.value) == (
+        "`path` must end in .png, .svg or .pdf, got picture.gif: name it so"
+    )

@@ -1,0 +1,106 @@
+"""What users may write outside the package: a κ, an estimator, an executor, a schedule.
+
+Against public names alone, and held to the same contract suites as the package's own.
+"""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+
+from snapsure import Estimator, Executor, Kappa, Recorder, Schedule, SnapshotStore
+from snapsure.testing import EstimatorContract, ExecutorContract, KappaContract, small_network
+
+
+class Gap(Kappa):
+    """κ = the sigmoid of how far the answer's logit stands above the largest of the others."""
+
+    @property
+    def name(self):
+        return "gap"
+
+    @property
+    def settings(self):
+        return {}
+
+    def score(self, forward, y_hat, prepared):
+        logits = forward.logits.double().cpu().numpy()
+        rows = np.arange(len(logits))
+        own = logits[rows, y_hat]
+        others = logits.copy()
+        others[rows, y_hat] = -np.inf
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(others.max(axis=1) - own))
+
+
+class TestGap(KappaContract):
+    def make(self, inputs, labels):
+        return Gap()
+
+
+class Median(Estimator):
+    """The median of κ over the last snapshots."""
+
+    learns = False
+
+    def __init__(self, last=5):
+        super().__init__()
+        self.last = last
+
+    @property
+    def settings(self):
+        return {"last": self.last}
+
+    def snapshots(self, epochs):
+        return [int(epoch) for epoch in epochs[-self.last :]]
+
+    def _learn(self, table, kappa):
+        return {"epochs": self.snapshots(table.epochs)}
+
+    def _answer(self, table, kappa, state):
+        return np.median(table.select(state["epochs"]).kappa(kappa), axis=0)
+
+
+class TestMedian(EstimatorContract):
+    make = Median
+
+
+class Backwards(Executor):
+    """Does what may be done, always the last of it first."""
+
+    @property
+    def group(self):
+        return 1
+
+    def run(self, plan, model, todo, advance):
+        worker, queue = self.worker(plan, model), self.queue(plan, todo[::-1])
+        while piece := queue.next():
+            worker.do(piece, advance)
+            queue.done(piece)
+
+
+class TestBackwards(ExecutorContract):
+    make = Backwards
+
+
+class Primes(Schedule):
+    """Epochs that are prime."""
+
+    def wants(self, epoch):
+        return epoch > 1 and all(epoch % i for i in range(2, epoch))
+
+
+def test_a_schedule(tmp_path):
+    recorder = Recorder(SnapshotStore(tmp_path), Primes())
+    for epoch in range(1, 12):
+        recorder.record(small_network(), epoch)
+    assert recorder.store.epochs == [2, 3, 5, 7, 11]
+
+
+def test_only_public_names_were_used():
+    imported = [
+        node.module
+        for node in ast.walk(ast.parse(Path(__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("snapsure")
+    ]
+    assert {*imported} == {"snapsure", "snapsure.testing"}
