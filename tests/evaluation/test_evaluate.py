@@ -142,6 +142,25 @@ def test_verdicts_follow_the_interval(results):
         assert said == expected
 
 
+@pytest.mark.parametrize("judge", [evaluate, compare])
+def test_unknown_kinds(table, judge):
+    with pytest.raises(InvalidInput) as caught:
+        judge(table, methods=["final", "luck"])
+    assert str(caught.value) == (
+        "`methods` must be some of final, AES k=10, AES k=30, AES k=50, PES, LES, PES to the "
+        "letter, best snapshot, rival, got 'luck': choose among these"
+    )
+
+
+def test_an_unknown_kappa(table):
+    with pytest.raises(InvalidInput) as caught:
+        evaluate(table, names=["luck"])
+    assert str(caught.value) == (
+        "`name` must be one of softmax, mc_dropout, got 'luck': score that κ first, or choose one "
+        "of these"
+    )
+
+
 @pytest.mark.parametrize(("y", "wrong"), [(np.zeros(20), 0), (np.ones(20), 20)])
 def test_nothing_to_compare(y, wrong):
     table = ScoreTable({"softmax": np.ones((2, 20)) / 2}, np.zeros((2, 20), int), y)

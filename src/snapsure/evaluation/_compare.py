@@ -14,7 +14,7 @@ from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.evaluation._board import SIGNIFICANT, board
 from snapsure.evaluation._contest import Contest, contest
-from snapsure.evaluation._methods import RANKED
+from snapsure.evaluation._methods import RANKED, refuse_unknown
 from snapsure.evaluation._protocol import Halves, Protocol
 from snapsure.evaluation._result import Comparison
 from snapsure.evaluation._run import Run
@@ -80,6 +80,7 @@ def compare(
     seed = _validate.count(seed, "seed", least=0)
     for name, some in groups.items():
         _refuse_unlike(name, some)
+    refuse_unknown(methods)
     protocol = Halves(seed) if protocol is None else protocol
     found = {
         name: contest(some, methods, protocol, resamples, seed, i)

@@ -10,7 +10,7 @@ from snapsure import _validate
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput
 from snapsure.evaluation._judge import Judged, judge
-from snapsure.evaluation._methods import FINAL, SHOWN, Method, methods_of
+from snapsure.evaluation._methods import FINAL, SHOWN, Method, methods_of, refuse_unknown
 from snapsure.evaluation._numbers import gain, mean_interval, standard_error
 from snapsure.evaluation._protocol import Protocol, Splits
 from snapsure.evaluation._result import Board, Comparison, Result
@@ -57,7 +57,8 @@ def evaluate(
     Raises
     ------
     InvalidInput
-        For tables without labels, without errors or with nothing else.
+        For tables without labels, without errors or with nothing else, and for a κ or a kind of
+        method that there is not.
 
     Examples
     --------
@@ -76,10 +77,14 @@ def evaluate(
                 f"`tables` must have right and wrong points to compare methods, got {wrong} wrong "
                 f"of {table.errors.size}: score more points"
             )
+    refuse_unknown(methods)
+    wanted_names = list(some[0].names if names is None else names)
+    for name in wanted_names:
+        some[0].kappa(name)  # refuses a κ that is not there
     protocol = Splits(seed=seed) if protocol is None else protocol
     judging = _Judging(protocol, _validate.count(resamples, "resamples"), level, seed)
     boards = {}
-    for name in some[0].names if names is None else names:
+    for name in wanted_names:
         runs = [Run(table) for table in some]
         wanted = [m for m in methods_of(runs[0], methods, alone=True) if m.kappa == name]
         rows = [judging.result(method, runs) for method in wanted]

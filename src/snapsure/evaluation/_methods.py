@@ -9,6 +9,7 @@ import numpy as np
 
 from snapsure._spacing import choose
 from snapsure._types import Bools, Floats
+from snapsure.errors import InvalidInput
 from snapsure.estimators import (
     AES,
     LES,
@@ -32,6 +33,7 @@ SHOWN = (FINAL, "AES k=10", "AES k=30", "AES k=50", "PES", "LES")
 # What `compare` ranks. Of what differs by k, the paper's own choice: with every method more, the
 # correction for many comparisons takes more from all.
 RANKED = (FINAL, "AES k=30", "PES", "LES", "PES to the letter", "best snapshot", "rival")
+_KINDS = tuple(dict.fromkeys((*SHOWN, *RANKED)))
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,15 @@ class Method:
     each: int = 1  # passes per snapshot
     other: str | None = None  # whose predictions it speaks of, if not the final classifier's
     kept: int | None = None  # snapshots, if not those that it passes through and the final one
+
+
+def refuse_unknown(kinds: Sequence[str]) -> None:
+    """Refuse a kind of method that there is not."""
+    for kind in kinds:
+        if kind not in _KINDS:
+            raise InvalidInput(
+                f"`methods` must be some of {', '.join(_KINDS)}, got {kind!r}: choose among these"
+            )
 
 
 def methods_of(run: Run, kinds: Sequence[str], *, alone: bool = False) -> list[Method]:
