@@ -233,6 +233,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_a_killed_save_leaves_the_old_table_or_the_new_one(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True)

@@ -131,6 +131,7 @@ def test_a_forward_of_an_object_of_its_own_counts():
     assert model_digest(model) != plain
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_same_in_every_process():
     code = f"""
         import sys
