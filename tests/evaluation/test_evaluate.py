@@ -136,7 +136,7 @@ def test_verdicts_follow_the_interval(results):
     for row in results.values():
         if row.method == "final":
             continue
-        low, _, high = row.difference.low, None, row.difference.high
+        _, low, high = row.difference
         said = row.verdict.split(" than ")[0] if " than " in row.verdict else "no"
         expected = "better" if high < 0 else "worse" if low > 0 else "no"
         assert said == expected

@@ -64,7 +64,7 @@ def wide_console() -> Console:
 
 
 @contextmanager
-def told(go_on: str) -> Iterator[None]:
+def told(resume: str) -> Iterator[None]:
     """Turn what the library raises into a sentence and an exit code."""
     try:
         yield
@@ -77,5 +77,5 @@ def told(go_on: str) -> Iterator[None]:
         typer.echo(f"snapsure: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo(f"snapsure: interrupted. To resume, {go_on}.", err=True)
+        typer.echo(f"snapsure: interrupted. To resume, {resume}.", err=True)
         raise typer.Exit(130) from None
