@@ -24,7 +24,9 @@ hypothesis.settings.register_profile(
     derandomize="CI" in os.environ,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.load_profile("any machine")
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("any machine"), max_examples=20
+)
 
 RAY = "ray"
 
@@ -36,13 +38,27 @@ def pytest_addoption(parser):
     )
 
 
+def _quick(config):
+    return config.option.markexpr == "not slow"
+
+
+def pytest_configure(config):
+    """For daily work hypothesis draws less."""
+    hypothesis.settings.load_profile("quick" if _quick(config) else "any machine")
+
+
 def pytest_ignore_collect(collection_path, config):
-    """Where slow tests are not wanted, do not import files that are slow as a whole."""
-    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+    """Import no module for doctests it has not, nor, where slow ones are not wanted, slow files."""
+    if collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text()
+    if "src" in collection_path.relative_to(config.rootpath).parts and ">>>" not in text:
+        return True
+    if not _quick(config):
         return None
     if collection_path.parts[-3:-1] == ("snapsure", "integrations"):
         return True  # doctests, of modules that import their frameworks
-    slow = re.search(r"^pytestmark = \[?\s*pytest\.mark\.slow", collection_path.read_text(), re.M)
+    slow = re.search(r"^pytestmark = \[?\s*pytest\.mark\.slow", text, re.M)
     return True if slow else None
 
 

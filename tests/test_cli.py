@@ -13,6 +13,8 @@ from snapsure import ScoreTable, SnapshotStore, Splits, evaluate
 from tests import processes
 from tests.evaluation.test_evaluate import simulated
 
+pytestmark = pytest.mark.slow
+
 CODE = "from snapsure.cli import app; app()"
 LOADED = (
     *("snapsure.cli", "snapsure.scoring", "snapsure.evaluation", "snapsure.report.page"),
@@ -125,7 +127,6 @@ HELD = """
 """
 
 
-@pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on_and_does(workplace):
     """Its data keep it waiting once something is scored, so that Ctrl-C comes in time."""
     (workplace / "held.py").write_text(textwrap.dedent(HELD))
@@ -147,7 +148,6 @@ def test_interrupted_it_says_how_to_go_on_and_does(workplace):
     assert ScoreTable.open(workplace / "stopped").names == ["mc_dropout"]
 
 
-@pytest.mark.slow
 def test_report_of_two_folders_of_one_name(workplace):
     """Both have their chapter and the hashes of their snapshots; the command can be run again."""
     for place in ("a", "b"):
@@ -294,7 +294,6 @@ def test_score_by_a_rivals_kappa(workplace):
     ]
 
 
-@pytest.mark.slow
 def test_compare(workplace):
     """Two tables of the same points are seeds; every form has the same rows."""
     for out in ("one", "two"):

@@ -69,7 +69,7 @@ def tables(draw):
 LAYERS = {1 / 3: Fraction(1, 3), 0.2: Fraction(1, 5), 0.5: Fraction(1, 2), 1.0: Fraction(1)}
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(tables(), st.sampled_from(list(LAYERS)), st.sampled_from(RULES))
 def test_equals_the_slow_transcription(drawn, layer, assign):
     kappa, errors = drawn
@@ -88,7 +88,6 @@ def test_equals_the_slow_transcription(drawn, layer, assign):
     ]
 
 
-@settings(deadline=None)
 @given(tables(), st.sampled_from(list(LAYERS)))
 def test_points_of_training_get_their_layers_again(drawn, layer):
     kappa, errors = drawn
@@ -97,7 +96,6 @@ def test_points_of_training_get_their_layers_again(drawn, layer):
     assert [np.flatnonzero(at == i).tolist() for i in range(len(sets))] == sets
 
 
-@settings(deadline=None)
 @given(tables(), st.sampled_from(RULES))
 def test_no_point_reaches_the_layer_above(drawn, assign):
     """The order is that of (layer, κ): never another, and between layers never a tie."""

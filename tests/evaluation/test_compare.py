@@ -246,6 +246,7 @@ def test_where_only_runs_differ_little_is_found(runs):
     assert found <= 12  # 5 are expected; more than 12 come once in 700 times
 
 
+@pytest.mark.slow
 def test_data_sets_have_luck_of_their_own():
     runs = [run_of(0), run_of(1)]
     judged = [contest(runs, RANKED, Halves(), 100, 0, index) for index in (0, 1)]
@@ -288,6 +289,7 @@ def test_the_same_run_again_changes_nothing_but_that_seeds_do():
     assert width > max(gain.high - gain.low for gain in apart)
 
 
+@pytest.mark.slow
 def test_several_data_sets_count_the_same():
     sets = {"small": run_of(0, n=300), "large": [run_of(s, n=900, y_of=5) for s in (1, 2)]}
     comparison = compare(sets)
@@ -320,6 +322,7 @@ def test_packed_tables_without_labels_have_no_sptd():
     assert "SPTD" not in {row.method for row in compare(plain).boards["data"].rows}
 
 
+@pytest.mark.slow
 def test_seeds_fix_everything_and_order_of_rows_does_not_matter_much():
     run = run_of()
     first, again, other = compare(run), compare(run), compare(run, seed=1)

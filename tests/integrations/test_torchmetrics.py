@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lightning import LightningModule, Trainer
 from torch import distributed
@@ -73,7 +73,6 @@ def test_errors_of_any_type_and_other_losses(kind):
     cuts=st.lists(st.integers(1, 39)),
     pair=st.sampled_from(list(PAIRS)),
 )
-@settings(deadline=None)
 def test_batches_do_not_matter(rows, cuts, pair):
     metric, function, options = PAIRS[pair]
     kappa, errors = map(np.array, zip(*rows, strict=True))

@@ -187,6 +187,7 @@ def _add_up(rank, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_ranks_of_torch_distributed_add_up(tmp_path):
     rng = np.random.default_rng(0)
     data = np.column_stack([rng.random(1001), rng.random(1001) < 0.3])

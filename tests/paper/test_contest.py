@@ -56,6 +56,7 @@ def test_augmentation_keeps_shape_and_letters(monkeypatch):
     assert contest.words_network(31)(letters).shape == (200, len(contest.LANGUAGES))
 
 
+@pytest.mark.slow
 def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
     small(monkeypatch)
     task = contest.clothes(package)
@@ -169,6 +170,7 @@ def test_the_page_says_what_the_study_found(study):
     assert logs["cifar100"] / sum(logs.values()) == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_became_of_pes(study):
     pes, letter, plain = (
         [board[f"{name} of softmax"] for board in (study.pooled, *study.boards.values())]

@@ -10,6 +10,8 @@ from snapsure.errors import InvalidInput
 from snapsure.paper import outcome
 from tests.paper.test_tables import experiment  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 TABLES = ["networks", "table1", "table2", "table3", "table4", "saturation", "motivation"]
 
 

@@ -17,6 +17,8 @@ from snapsure.report import findings
 from snapsure.report.findings import POSITIONS, find
 from tests.browser import BROWSER, needs_browser
 
+pytestmark = pytest.mark.slow
+
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

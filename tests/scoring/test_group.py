@@ -63,11 +63,20 @@ def shards(monkeypatch):
     monkeypatch.setattr(_plan, "_SHARD", 300)
 
 
-@pytest.fixture
-def one_by_one(digits, tmp_path, shards):
+@pytest.fixture(scope="module")
+def files_one_by_one(digits, tmp_path_factory):
     """The files of a table, scored snapshot by snapshot."""
-    scored(digits, tmp_path / "single", LocalExecutor(group=1))
-    return files_of(tmp_path / "single")
+    folder = tmp_path_factory.mktemp("single")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_plan, "_SHARD", 300)
+        scored(digits, folder, LocalExecutor(group=1))
+    return files_of(folder)
+
+
+@pytest.fixture
+def one_by_one(files_one_by_one, shards):
+    """They, for a test that makes as large shards."""
+    return files_one_by_one
 
 
 def scored(digits, out, executor):
