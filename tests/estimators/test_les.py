@@ -84,6 +84,7 @@ def test_snapshots_that_all_agree():
     np.testing.assert_allclose(constant, (~errors).mean(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_never_worse_than_platt_by_more_than_noise_over_200_tables():
     # Half of the tables carry what LES can use; in the other half all snapshots are the final one
     # and a little noise, and there is nothing to learn.

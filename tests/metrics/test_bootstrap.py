@@ -16,6 +16,7 @@ from snapsure import (
     risk_at_coverage,
 )
 from snapsure.errors import InvalidInput
+from snapsure.metrics._bootstrap import interval_of
 
 AREAS = [aurc, eaurc, augrc, naurc]
 
@@ -110,6 +111,29 @@ def test_any_metric_of_two_arrays():
     for metric in (nll, brier, lambda k, e: risk_at_coverage(k, e, 0.5)):
         interval = bootstrap(metric, kappa, errors, resamples=200)
         assert interval.low < interval.estimate < interval.high
+
+
+def test_means_equal_those_of_each_resample():
+    kappa, errors = draw(10)
+    other = np.random.default_rng(0).permutation(kappa)
+    for metric in (nll, brier):
+
+        def plainly(p, e, metric=metric):  # not known by name, it is called on each resample
+            return metric(p, e)
+
+        for scores, function in (([kappa], bootstrap), ([kappa, other], bootstrap_difference)):
+            ours = function(metric, *scores, errors, resamples=200)
+            theirs = function(plainly, *scores, errors, resamples=200)
+            assert ours == pytest.approx(theirs, rel=1e-12)
+
+
+def test_kept_draws_change_nothing():
+    kappa, errors = draw(13)
+    scores, kept = [("kappa", kappa)], {}
+    for metric in (aurc, eaurc, brier, aurc):
+        ours = interval_of(metric, scores, errors, 100, 0.95, 3, kept)
+        assert ours == bootstrap(metric, kappa, errors, resamples=100, seed=3)
+    assert list(kept) == [(len(kappa), 100, 3)]
 
 
 def test_other_losses():

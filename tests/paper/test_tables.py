@@ -43,6 +43,7 @@ def experiment():
     return Experiment(about, [network(0), network(1)], ensemble())
 
 
+@pytest.mark.slow
 def test_table1(experiment):
     content = tables.table1(experiment)
     assert list(content) == ["softmax", "mc_dropout_variance", "mc_dropout", "ensemble"]
@@ -66,6 +67,7 @@ def test_table1(experiment):
             assert part["difference"] == pytest.approx(np.mean(intervals, axis=0).tolist())
 
 
+@pytest.mark.slow
 def test_table2(experiment):
     content = tables.table2(experiment)
     values = {"nll": [], "brier": []}
@@ -87,6 +89,7 @@ def test_table2(experiment):
         assert low < estimate < high
 
 
+@pytest.mark.slow
 def test_table3(experiment):
     content = tables.table3(experiment)
     areas = {"final": [], "pes": [], "pes_paper": [], "snapshot": [], "les": []}

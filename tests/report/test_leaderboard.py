@@ -75,6 +75,7 @@ def test_terminal(comparison):
         assert row.method in shown
 
 
+@pytest.mark.slow
 def test_plot(comparison, tmp_path):
     leaderboard.plot(comparison, tmp_path / "board.png")
     with Image.open(tmp_path / "board.png") as picture:

@@ -64,6 +64,7 @@ def colours(spec):
     return pairs
 
 
+@pytest.mark.slow
 def test_a_kind_has_one_colour_everywhere(table, comparison):
     found = findings.find(table, None, 0, 1)
     shown = evaluate(table).boards["softmax"]

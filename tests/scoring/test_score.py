@@ -511,6 +511,7 @@ def test_the_order_of_the_kappas_changes_nothing(digits, table):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.slow
 def test_a_compiled_model_is_scored_as_itself(digits, table):
     model = torch.compile(digits.model())
     got = score(model, digits.store, digits.test, SoftmaxResponse(), progress=False)

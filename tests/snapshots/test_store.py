@@ -125,6 +125,7 @@ def test_bfloat16_halves_the_disk_and_comes_back_as_it_was(store):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
+@pytest.mark.slow
 def test_wrapped_networks_are_saved_as_themselves(store):
     model = network()
     store.save(nn.DataParallel(model), 1)

@@ -15,7 +15,8 @@ from snapsure.evaluation._numbers import gain, mean_interval, standard_error
 from snapsure.evaluation._protocol import Protocol, Splits
 from snapsure.evaluation._result import Board, Comparison, Result
 from snapsure.evaluation._run import Run
-from snapsure.metrics import Interval, bootstrap_difference, eaurc
+from snapsure.metrics import Interval, eaurc
+from snapsure.metrics._bootstrap import Kept, interval_of
 from snapsure.table import ScoreTable
 
 
@@ -85,11 +86,18 @@ def evaluate(
     judging = _Judging(protocol, _validate.count(resamples, "resamples"), level, seed)
     boards = {}
     for name in wanted_names:
-        runs = [Run(table) for table in some]
-        wanted = [m for m in methods_of(runs[0], methods, alone=True) if m.kappa == name]
+        wanted = [m for m in methods_of(Run(some[0]), methods, alone=True) if m.kappa == name]
+        runs = [Run(_alone(table, name)) for table in some]
         rows = [judging.result(method, runs) for method in wanted]
         boards[name] = Board(name, FINAL, len(runs), some[0].y_hat.size, rows)
     return Comparison(boards, None, level, judging.resamples)
+
+
+def _alone(table: ScoreTable, name: str) -> ScoreTable:
+    """The table of one κ, so that its rows are chosen and no others."""
+    return ScoreTable(
+        {name: table.kappa(name)}, table.labels, table.y, y_hat=table.y_hat, epochs=table.epochs
+    )
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,7 @@ class _Judging:
     def __init__(self, protocol: Protocol, resamples: int, level: float, seed: int) -> None:
         self.resamples = resamples
         self._protocol, self._level, self._seed = protocol, level, seed
+        self._kept: Kept = {}
 
     def result(self, method: Method, runs: Sequence[Run]) -> Result:
         """Means over the runs."""
@@ -133,7 +142,8 @@ class _Judging:
 
     def _seen(self, method: Method, run: Run) -> _Seen:
         rows = self._protocol.parts(run.table.y_hat.size)
-        parts = [(judge(method, run.rows(a), run.rows(b)), run.rows(b)) for a, b in rows]
+        halves = ((run.rows(learnt), run.rows(judged)) for learnt, judged in rows)
+        parts = [(judge(method, learn, rest), rest) for learn, rest in halves]
         probable = [one.numbers() for one, _ in parts]
         if self._protocol.whole and not method.make().learns:
             parts = [(judge(method, run, run), run)]
@@ -151,14 +161,9 @@ class _Judging:
         )
 
     def _difference(self, judged: Judged, final: Floats) -> Interval:
-        return bootstrap_difference(
-            eaurc,
-            judged.score,
-            final,
-            judged.errors,
-            resamples=self.resamples,
-            level=self._level,
-            seed=self._seed,
+        scores: list[Any] = [("score", judged.score), ("final", final)]
+        return interval_of(
+            eaurc, scores, judged.errors, self.resamples, self._level, self._seed, self._kept
         )
 
 

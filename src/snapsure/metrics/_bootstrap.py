@@ -1,10 +1,10 @@
 """Percentile bootstrap intervals for any metric (κ, losses) -> number.
 
-Points are resampled, so an interval speaks of the test set's luck, not of the training's. Ints are
+Points are resampled, so an interval speaks of the test set's luck, not of the training's. Rows are
 put in a fixed order first: row order and the number of cores never change an interval.
 
-The areas over 0/1 errors take a short cut: the points are ordered once, and an area follows from
-how often each was drawn.
+The areas over 0/1 errors, NLL and Brier score take a short cut: the points are ordered once, and
+the metric follows from how often each was drawn.
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +19,7 @@ from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
 from snapsure.metrics._parallel import ahead
+from snapsure.metrics._probability import brier, log_losses, nll, squared_distances
 from snapsure.metrics._rank import rows_at_once
 from snapsure.metrics._resampled import (
     Counts,
@@ -32,6 +33,19 @@ from snapsure.metrics._weights import HARMONIC, LINEAR
 
 Metric = Callable[[Any, Any], Any]
 EdgesArea = Callable[[Edges], Floats]
+
+
+class _Draw(NamedTuple):
+    """Some resamples: their rows (resamples, n), and how often each point is in them."""
+
+    rows: Ints | None
+    counts: Counts | None
+
+
+# Draws by n, resamples and seed: whoever asks for many intervals need not draw for each. Larger
+# ones are not kept.
+Kept = dict[tuple[int, int, int], list[_Draw]]
+_MOST_KEPT = 1 << 24  # counts: 64 MB
 
 
 class Interval(NamedTuple):
@@ -76,7 +90,7 @@ def bootstrap(
     >>> interval.low < interval.estimate < interval.high
     True
     """
-    return _interval(metric, [("kappa", kappa)], losses, resamples, level, seed)
+    return interval_of(metric, [("kappa", kappa)], losses, resamples, level, seed)
 
 
 def bootstrap_difference(
@@ -102,7 +116,7 @@ def bootstrap_difference(
     Interval(estimate=0.0, low=0.0, high=0.0)
     """
     scores = [("kappa_a", kappa_a), ("kappa_b", kappa_b)]
-    return _interval(metric, scores, losses, resamples, level, seed)
+    return interval_of(metric, scores, losses, resamples, level, seed)
 
 
 def paired_values(
@@ -115,14 +129,16 @@ def paired_values(
     return np.array(_resample([_resampler(metric, *pair) for pair in scored], resamples, seed))
 
 
-def _interval(
+def interval_of(
     metric: Metric,
     named_scores: list[tuple[str, ArrayLike]],
     losses: ArrayLike,
     resamples: int,
     level: float,
     seed: int,
+    kept: Kept | None = None,
 ) -> Interval:
+    """The interval of a metric of one score, or of the difference of two; draws go to `kept`."""
     scores = [_validate.kappa(value, name) for name, value in named_scores]
     own = all(metric is not area for area, _ in _AREAS)
     if own:  # a metric of the user's may look at values; ours look at the order alone
@@ -139,7 +155,8 @@ def _interval(
     order = np.lexsort((loss, *scores))
     scores, loss = [score[order] for score in scores], loss[order]
     estimates = [_single(metric(score, loss)) for score in scores]
-    drawn = _resample([_resampler(metric, score, loss) for score in scores], resamples, seed)
+    resamplers = [_resampler(metric, score, loss) for score in scores]
+    drawn = _resample(resamplers, resamples, seed, kept)
     difference = drawn[0] - drawn[1] if len(scores) == 2 else drawn[0]
     low, high = np.quantile(difference, [tail, 1 - tail])
     estimate = estimates[0] - estimates[1] if len(scores) == 2 else estimates[0]
@@ -158,23 +175,37 @@ def _single(value: Any) -> float:
     return float(value)
 
 
-def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list[Floats]:
+def _resample(
+    resamplers: list["_Resampler"], resamples: int, seed: int, kept: Kept | None = None
+) -> list[Floats]:
     """Values of each resampler, all of them on the same resamples."""
     n = resamplers[0].losses.size
     batch = rows_at_once(n)
     sizes = [min(batch, resamples - done) for done in range(0, resamples, batch)]
     seeds = np.random.SeedSequence(seed).spawn(len(sizes))
+    counting = any(each.counts for each in resamplers)
 
-    def draw(piece: tuple[int, np.random.SeedSequence]) -> list[Any]:
+    def draw(piece: tuple[int, np.random.SeedSequence]) -> _Draw:
         size, stream = piece
         rng = np.random.Generator(np.random.SFC64(stream))
         rows = rng.integers(0, n, size=(size, n))
-        counts = counted(rows) if any(each.counts for each in resamplers) else None
-        return [each.prepare(rows, counts) for each in resamplers]
+        return _Draw(rows, counted(rows) if counting else None)
 
+    def prepare(draw: _Draw) -> list[Any]:
+        return [each.prepare(draw) for each in resamplers]
+
+    pieces = zip(sizes, seeds, strict=True)
+    small = n * resamples <= _MOST_KEPT and all(each.counts for each in resamplers)
+    if kept is None or not small:
+        drawn = ahead(lambda piece: prepare(draw(piece)), pieces)
+    else:
+        key = (n, resamples, seed)
+        if key not in kept:
+            kept[key] = list(ahead(lambda piece: draw(piece)._replace(rows=None), pieces))
+        drawn = ahead(prepare, kept[key])
     batches = [
-        [resampler.values(prepared) for resampler, prepared in zip(resamplers, drawn, strict=True)]
-        for drawn in ahead(draw, zip(sizes, seeds, strict=True))
+        [resampler.values(ready) for resampler, ready in zip(resamplers, each, strict=True)]
+        for each in drawn
     ]
     return [np.concatenate(values) for values in zip(*batches, strict=True)]
 
@@ -188,7 +219,7 @@ class _Resampler(ABC):
         self.losses = losses
 
     @abstractmethod
-    def prepare(self, rows: Ints, counts: Counts | None) -> Any:
+    def prepare(self, draw: _Draw) -> Any:
         """Do what can be done on another thread."""
 
     @abstractmethod
@@ -205,8 +236,9 @@ class _AnyMetric(_Resampler):
         super().__init__(losses)
         self._metric, self._kappa = metric, kappa
 
-    def prepare(self, rows: Ints, counts: Counts | None) -> Ints:
-        return rows
+    def prepare(self, draw: _Draw) -> Ints:
+        assert draw.rows is not None
+        return draw.rows
 
     def values(self, prepared: Ints) -> Floats:
         drawn = ((self._kappa[rows], self.losses[rows]) for rows in prepared)
@@ -222,19 +254,42 @@ class _ErrorArea(_Resampler):
         super().__init__(errors)
         self._area, self._edges = area, ErrorEdges(kappa, errors)
 
-    def prepare(self, rows: Ints, counts: Counts | None) -> Edges:
-        assert counts is not None
-        return self._edges.of(counts)
+    def prepare(self, draw: _Draw) -> Edges:
+        assert draw.counts is not None
+        return self._edges.of(draw.counts)
 
     def values(self, prepared: Edges) -> Floats:
         return self._area(prepared)
 
 
+class _Mean(_Resampler):
+    """Knows what each point adds to a mean."""
+
+    counts = True
+
+    def __init__(self, added: Floats, errors: Bools) -> None:
+        super().__init__(errors)
+        self._added = added
+
+    def prepare(self, draw: _Draw) -> Floats:
+        assert draw.counts is not None
+        # Not by a matrix product, whose last bit may depend on the number of cores.
+        means: Floats = np.einsum("i,ij->j", self._added, draw.counts) / self._added.size
+        return means
+
+    def values(self, prepared: Floats) -> Floats:
+        return prepared
+
+
 def _resampler(metric: Metric, kappa: Array, losses: Array) -> _Resampler:
-    area = next((area for known, area in _AREAS if known is metric), None)
-    if area is None or losses.dtype != np.bool_:
-        return _AnyMetric(metric, kappa, losses)
-    return _ErrorArea(area(losses.size), kappa, losses)
+    if losses.dtype == np.bool_:
+        for known, area in _AREAS:
+            if known is metric:
+                return _ErrorArea(area(losses.size), kappa, losses)
+        for known, added in _MEANS:
+            if known is metric:
+                return _Mean(added(kappa, losses), losses)
+    return _AnyMetric(metric, kappa, losses)
 
 
 _AREAS: list[tuple[Metric, Callable[[int], EdgesArea]]] = [
@@ -242,4 +297,9 @@ _AREAS: list[tuple[Metric, Callable[[int], EdgesArea]]] = [
     (augrc, lambda n: ResampledArea(n, LINEAR)),
     (eaurc, lambda n: ResampledExcess(n)),
     (naurc, lambda n: ResampledExcess(n, normalised=True)),
+]
+
+_MEANS: list[tuple[Metric, Callable[[Floats, Bools], Floats]]] = [
+    (nll, log_losses),
+    (brier, squared_distances),
 ]

@@ -24,10 +24,7 @@ def nll(p: ArrayLike, errors: ArrayLike) -> float:
     >>> round(nll([0.5, 0.5], [0, 1]), 4)
     0.6931
     """
-    probability, wrong = _pair(p, errors)
-    with np.errstate(divide="ignore"):
-        likelihood = np.where(wrong, np.log1p(-probability), np.log(probability))
-    return -float(likelihood.mean()) + 0.0
+    return float(log_losses(*_pair(p, errors)).mean())
 
 
 def brier(p: ArrayLike, errors: ArrayLike) -> float:
@@ -38,8 +35,7 @@ def brier(p: ArrayLike, errors: ArrayLike) -> float:
     >>> brier([1.0, 0.5], [0, 1])
     0.125
     """
-    probability, wrong = _pair(p, errors)
-    return float(np.mean((probability - ~wrong) ** 2))
+    return float(squared_distances(*_pair(p, errors)).mean())
 
 
 def ece(p: ArrayLike, errors: ArrayLike, bins: int = 15) -> float:
@@ -57,6 +53,19 @@ def ece(p: ArrayLike, errors: ArrayLike, bins: int = 15) -> float:
     at = np.searchsorted(np.arange(1, bins) / bins, probability)
     gaps = np.bincount(at, weights=probability - ~wrong, minlength=bins)
     return float(np.abs(gaps).sum() / probability.size)
+
+
+def log_losses(probability: Floats, wrong: Bools) -> Floats:
+    """What each point adds to the NLL."""
+    with np.errstate(divide="ignore"):
+        losses: Floats = 0.0 - np.where(wrong, np.log1p(-probability), np.log(probability))
+    return losses
+
+
+def squared_distances(probability: Floats, wrong: Bools) -> Floats:
+    """What each point adds to the Brier score."""
+    distances: Floats = (probability - ~wrong) ** 2
+    return distances
 
 
 def _pair(p: ArrayLike, errors: ArrayLike) -> tuple[Floats, Bools]:
