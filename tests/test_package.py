@@ -31,6 +31,7 @@ LAYERS = [
     "calibration",
     "threshold",
     "evaluation",
+    "predictor",
     "report",
     "integrations",
     "paper",

@@ -6,6 +6,7 @@ from snapsure.estimators import *
 from snapsure.evaluation import *
 from snapsure.metrics import *
 from snapsure.networks import *
+from snapsure.predictor import *
 from snapsure.report import *
 from snapsure.scores import *
 from snapsure.scoring import *

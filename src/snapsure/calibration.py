@@ -1,6 +1,8 @@
 """From a confidence to the probability of being right."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,14 +66,21 @@ class Platt:
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
-        (slope, intercept), log_odds = self._known()
-        content = {"slope": slope, "intercept": intercept, "log_odds": log_odds}
-        _json.write(path, "Platt", content)
+        _json.write(path, "Platt", self.as_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> "Platt":
         """Read what `save` wrote."""
-        content = _json.read(path, "Platt", ("slope", "intercept", "log_odds"))
+        return cls.from_dict(_json.read(path, "Platt", ("slope", "intercept", "log_odds")))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The curve, in JSON's types."""
+        (slope, intercept), log_odds = self._known()
+        return {"slope": slope, "intercept": intercept, "log_odds": log_odds}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Platt":
+        """What `as_dict` told of."""
         platt = cls()
         platt._fitted = (content["slope"], content["intercept"]), content["log_odds"]
         return platt

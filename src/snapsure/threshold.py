@@ -1,7 +1,9 @@
 """A threshold: for a share of the points, or for a risk that can be promised."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -117,13 +119,20 @@ class Threshold:
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
-        content = {"theta": self.theta, "coverage": self.coverage, "risk_bound": self.risk_bound}
-        _json.write(path, "Threshold", content)
+        _json.write(path, "Threshold", self.as_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> "Threshold":
         """Read what `save` wrote."""
-        content = _json.read(path, "Threshold", ("theta", "coverage", "risk_bound"))
+        return cls.from_dict(_json.read(path, "Threshold", ("theta", "coverage", "risk_bound")))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, in JSON's types."""
+        return {"theta": self.theta, "coverage": self.coverage, "risk_bound": self.risk_bound}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Threshold":
+        """What `as_dict` told of."""
         return cls(content["theta"], content["coverage"], content["risk_bound"])
 
     def accepts(self, kappa: ArrayLike) -> Bools:

@@ -8,6 +8,8 @@ from snapsure.cli import (
     compare,
     demo,
     evaluate,
+    fit,
+    predict,
     rebuild,
     report,
     reproduce,
@@ -16,4 +18,16 @@ from snapsure.cli import (
 )
 from snapsure.cli._app import app
 
-__all__ = ["app", "compare", "demo", "evaluate", "rebuild", "report", "reproduce", "score", "train"]
+__all__ = [
+    "app",
+    "compare",
+    "demo",
+    "evaluate",
+    "fit",
+    "predict",
+    "rebuild",
+    "report",
+    "reproduce",
+    "score",
+    "train",
+]

@@ -25,6 +25,8 @@ _EXTRAS = {
     "pyarrow": "data",
     "PIL": "data",
     "h5py": "keras",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
     "sklearn": "sklearn",
     "jinja2": "report",
     "vl_convert": "report",

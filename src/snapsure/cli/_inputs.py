@@ -1,6 +1,7 @@
 """What the options of the command line name: data, networks, κ functions, executors, tables."""
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from snapsure import _files
 from snapsure.errors import InvalidInput, SnapsureError
 from snapsure.table import ScoreTable
 
@@ -28,6 +30,7 @@ KAPPAS: dict[str, tuple[str, dict[str, str]]] = {
 }
 _REFER = ("nn_distance", "deep_knn")
 _EXECUTORS = ("local", "ray")
+_SOURCE = "source.json"
 
 
 def kappas(names: list[str], reference: str | None) -> list[Any]:
@@ -56,6 +59,7 @@ def kappas(names: list[str], reference: str | None) -> list[Any]:
 def contest_runs(tables: list[Path], source: Path | None, *, apart: bool = False) -> Any:
     """Runs by data set: a packed contest's, or tables, those with the same labels together."""
     from snapsure.evaluation import Run
+    from snapsure.evaluation._run import passes_of
 
     if (source is None) == (not tables):
         raise InvalidInput(
@@ -70,7 +74,7 @@ def contest_runs(tables: list[Path], source: Path | None, *, apart: bool = False
     groups: dict[str, list[Run]] = {}
     for path in tables:
         table = ScoreTable.open(path)
-        run = Run(table, passes=_passes(table))
+        run = Run(table, passes=passes_of(table))
         same = (n for n, some in groups.items() if not apart and np.array_equal(some[0].y, run.y))
         groups.setdefault(next(same, str(path)), []).append(run)
     return groups
@@ -80,17 +84,6 @@ def refuse_twice(tables: list[Path]) -> None:
     if len(set(tables)) < len(tables):
         given = " ".join(map(str, tables))
         raise InvalidInput(f"TABLES must be different folders, got {given}: name each once")
-
-
-def _passes(table: ScoreTable) -> dict[str, int]:
-    """What the table's scoring says an answer costs: dropout's passes, members."""
-    members = len(table.provenance.get("snapshots", [[]]))
-    settings = table.provenance.get("kappas", {})
-    return {
-        name: members * int(settings[name].get("passes", 1))
-        for name in table.names
-        if name in settings
-    }
 
 
 def executor(name: str, address: str | None) -> Any:
@@ -109,13 +102,18 @@ def executor(name: str, address: str | None) -> Any:
     return LocalExecutor()
 
 
+def search_here() -> None:
+    """Let modules of the working folder be imported before all others."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
 def named(spec: str, option: str) -> Any:
     """What package.module:name gives when called, the working folder being searched first."""
     module, _, name = spec.partition(":")
     if not module or not name:
         raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: write both")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    search_here()
     try:
         make = getattr(importlib.import_module(module), name)
         return make()
@@ -145,6 +143,37 @@ def images_of(path: Path) -> Any:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InvalidInput(f"--images must be .npy or .npz, got {path} ({error})") from None
+
+
+def inputs_of(spec: str, option: str) -> Any:
+    """Data as `data_of`, or inputs alone from an .npy file, which is not read at once."""
+    if not spec.endswith(".npy"):
+        from snapsure.networks._data import Rows
+
+        return Rows.of(data_of(spec, option), "data")
+    try:
+        return np.load(spec, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"{option} must be an .npy file, got {spec} ({error})") from None
+
+
+def note_source(table: Path, model: str, snapshots: Path) -> None:
+    """Leave beside the scores what they were made with, for `snapsure fit`."""
+    content = {"model": model, "snapshots": str(snapshots.resolve())}
+    _files.write_bytes(table / _SOURCE, json.dumps(content, indent=1).encode())
+
+
+def source_of(table: Path, given: str | None, name: str) -> str:
+    """What an option says, or what the table was scored with."""
+    if given is not None:
+        return given
+    try:
+        return str(json.loads((table / _SOURCE).read_bytes())[name])
+    except (OSError, ValueError, KeyError):
+        raise InvalidInput(
+            f"--{name} must be given where the table does not say it (`snapsure score` leaves "
+            f"{_SOURCE} in it), got none in {table}: add --{name}"
+        ) from None
 
 
 def data_of(spec: str, option: str) -> Any:

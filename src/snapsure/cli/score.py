@@ -48,5 +48,6 @@ def score(
         network, points = inputs.named(model, "--model"), inputs.data_of(data, "--data")
         with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
             table = run(network, snapshots, points, kappas, out=out, executor=by)
+        inputs.note_source(out, model, snapshots)
     summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
     typer.echo(json.dumps(summary) if as_json else f"{table}\nNow: snapsure evaluate {out}")

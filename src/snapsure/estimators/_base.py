@@ -7,7 +7,7 @@ that holds only the snapshots an estimator needs gives the same answers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -66,7 +66,8 @@ class Estimator(ABC):
             table.kappa(kappa)  # refuses a κ that is not there
         if self.learns:
             table.errors  # noqa: B018 - refuses a table without labels
-        self._state = {"kappa": kappa, **self._learn(table, kappa)}
+        final = int(table.epochs[-1])
+        self._state = {"kappa": kappa, "final": final, **self._learn(table, kappa)}
         return self
 
     def confidence(self, table: ScoreTable) -> Floats:
@@ -90,6 +91,11 @@ class Estimator(ABC):
         return self._answer(table, state["kappa"], state)
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether `fit` was called."""
+        return self._state is not None
+
+    @property
     def fitted(self) -> State:
         """What fitting found."""
         if self._state is None:
@@ -101,22 +107,27 @@ class Estimator(ABC):
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
         """Which of these epochs an answer needs, the final one among them: what to `select`."""
-        there = rising(epochs)
-        return _among(there, {*self.fitted["epochs"], int(there[-1])})
+        return _among(rising(epochs), {*self.fitted["epochs"], self.fitted["final"]})
+
+    def as_dict(self) -> dict[str, Any]:
+        """What it was made with, and what fitting found, in JSON's types."""
+        return {"settings": self.settings, "fitted": self.fitted if self.learns else self._state}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """What `as_dict` told of."""
+        estimator = cls(**content["settings"])
+        estimator._state = content["fitted"]
+        return estimator
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
-        state = self.fitted if self.learns else self._state
-        content = {"settings": self.settings, "fitted": state}
-        _json.write(path, type(self).__name__, content)
+        _json.write(path, type(self).__name__, self.as_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
-        content = _json.read(path, cls.__name__, ("settings", "fitted"))
-        estimator = cls(**content["settings"])
-        estimator._state = content["fitted"]
-        return estimator
+        return cls.from_dict(_json.read(path, cls.__name__, ("settings", "fitted")))
 
 
 def rows_of(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> Floats:

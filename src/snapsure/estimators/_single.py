@@ -27,7 +27,7 @@ class Final(Estimator):
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
         """The last one."""
-        return [int(rising(epochs)[-1])]
+        return super().snapshots(epochs) if self._state else [int(rising(epochs)[-1])]
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         return {"epochs": [int(table.epochs[-1])]}

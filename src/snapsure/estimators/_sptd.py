@@ -47,7 +47,7 @@ class SPTD(Estimator):
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
         """All of them."""
-        return [int(epoch) for epoch in rising(epochs)]
+        return super().snapshots(epochs) if self._state else rising(epochs).tolist()
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         return {"epochs": table.epochs.tolist()}

@@ -83,7 +83,7 @@ def evaluate(
     for name in wanted_names:
         some[0].kappa(name)  # refuses a κ that is not there
     protocol = Splits(seed=seed) if protocol is None else protocol
-    judging = _Judging(protocol, _validate.count(resamples, "resamples"), level, seed)
+    judging = Judging(protocol, _validate.count(resamples, "resamples"), level, seed)
     boards = {}
     for name in wanted_names:
         wanted = [m for m in methods_of(Run(some[0]), methods, alone=True) if m.kappa == name]
@@ -110,7 +110,7 @@ class _Seen:
     areas: Sequence[float]  # E-AURC of each part
 
 
-class _Judging:
+class Judging:
     """Methods against the final κ, under one protocol."""
 
     def __init__(self, protocol: Protocol, resamples: int, level: float, seed: int) -> None:

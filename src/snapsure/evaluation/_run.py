@@ -87,6 +87,17 @@ class Run:
         )
 
 
+def passes_of(table: ScoreTable) -> dict[str, int]:
+    """What the table's scoring says an answer costs: dropout's passes, members."""
+    members = len(table.provenance.get("snapshots", [[]]))
+    settings = table.provenance.get("kappas", {})
+    return {
+        name: members * int(settings[name].get("passes", 1))
+        for name in table.names
+        if name in settings
+    }
+
+
 def _refuse_unknown(given: Mapping[str, int] | None, known: list[str], argument: str) -> None:
     unknown = [name for name in given or {} if name not in known]
     if unknown:

@@ -26,7 +26,7 @@ from snapsure.snapshots._weights import unwrapped
 
 def private_copy(model: nn.Module) -> nn.Module:
     """A copy that may be watched and loaded at will, on the best device, in evaluation mode."""
-    device = _device(model)
+    device = device_of(model)
     try:
         return copy.deepcopy(unwrapped(model)).to(device).eval()
     except RuntimeError as error:
@@ -60,7 +60,7 @@ class Network(Snapshot):
         samplings: Iterable[Sampling] = (),
     ) -> None:
         self.module = module
-        self.device = _device(module)
+        self.device = device_of(module)
         self._layers = {*layers}
         self._inputs: dict[str | None, Tensor] = {}
         self._plain = False  # whether the pass that runs is the plain one
@@ -115,32 +115,7 @@ class Network(Snapshot):
         return cloned(inputs) if self._spoils else inputs
 
     def _call(self, inputs: Any) -> Tensor:
-        if isinstance(inputs, Mapping):
-            output = self.module(**inputs)
-        elif isinstance(inputs, tuple | list):
-            output = self.module(*inputs)
-        else:
-            output = self.module(inputs)
-        if isinstance(output, Mapping) and "logits" in output:
-            output = output["logits"]
-        if not isinstance(output, Tensor) or output.ndim != 2:
-            kind = type(output).__name__
-            got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
-            raise InvalidInput(
-                f"`model` must map a batch to logits (rows, classes), got {got}: "
-                "wrap it in a module that returns them"
-            )
-        if len(output) != row_count(inputs):
-            raise InvalidInput(
-                f"`model` must give one row of logits per point, got {len(output)} for "
-                f"{row_count(inputs)}: wrap it in a module that does"
-            )
-        if not output.isfinite().all():
-            raise InvalidInput(
-                "`model` must give finite logits, got NaN or infinity: "
-                "the training of this snapshot has diverged; leave it out"
-            )
-        return output
+        return finite(called(self.module, inputs))
 
     def _watch_layers(self, order: Order) -> None:
         names = {name: module for name, module in self.module.named_modules() if name}
@@ -165,6 +140,41 @@ class Network(Snapshot):
                 self._inputs[layer] = value.clone()
 
         return hook
+
+
+def called(module: nn.Module, inputs: Any) -> Tensor:
+    """Logits of a batch, whichever form the inputs have."""
+    if isinstance(inputs, Mapping):
+        output = module(**inputs)
+    elif isinstance(inputs, tuple | list):
+        output = module(*inputs)
+    else:
+        output = module(inputs)
+    if isinstance(output, Mapping) and "logits" in output:
+        output = output["logits"]
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        kind = type(output).__name__
+        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
+        raise InvalidInput(
+            f"`model` must map a batch to logits (rows, classes), got {got}: "
+            "wrap it in a module that returns them"
+        )
+    if len(output) != row_count(inputs):
+        raise InvalidInput(
+            f"`model` must give one row of logits per point, got {len(output)} for "
+            f"{row_count(inputs)}: wrap it in a module that does"
+        )
+    return output
+
+
+def finite(logits: Tensor) -> Tensor:
+    """They, where every number is one."""
+    if not logits.isfinite().all():
+        raise InvalidInput(
+            "`model` must give finite logits, got NaN or infinity: "
+            "the training of this snapshot has diverged; leave it out"
+        )
+    return logits
 
 
 class Pass(Forward):
@@ -214,7 +224,7 @@ def refuse_probabilities(output: Tensor) -> None:
         )
 
 
-def _device(model: nn.Module) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
     """Where the model is, unless that is the CPU and there is something faster."""
     tensors = [*model.parameters(), *model.buffers()]
     own = tensors[0].device if tensors else torch.device("cpu")

@@ -1,16 +1,16 @@
 """Doing the pieces of a plan in this process, one after the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from snapsure import _validate
 from snapsure._types import Array, Floats, Ints
 from snapsure.networks._data import Digest, first_rows, row_count, to_device
-from snapsure.networks._network import Network, Pass, private_copy
+from snapsure.networks._network import Network, private_copy
 from snapsure.networks._replay import cloned
 from snapsure.scores._base import Kappa
 from snapsure.scoring._plan import Piece, Plan
@@ -80,23 +80,10 @@ class Worker:
 
     def _columns(self, epoch: int, inputs: Any, y_hat: Ints | None) -> tuple[Columns, int]:
         """κ and own prediction of a batch, means over the members, and how many classes are."""
-        members = range(len(self._plan.members))
-        networks = [self._networks[member, epoch] for member in members]
-        forwards = [network.run(inputs) for network in networks]
-        votes = sum(_probabilities(forward) / len(members) for forward in forwards)
-        assert isinstance(votes, np.ndarray)
-        labels = votes.argmax(axis=1)
-        columns: Columns = {"labels": labels}
-        for i, kappa in enumerate(self._plan.kappas):
-            ready = (self._prepared[member, epoch][i] for member in members)
-            values: Any = sum(
-                kappa.score(forward, labels if y_hat is None else y_hat, prepared) / len(members)
-                for forward, prepared in zip(forwards, ready, strict=True)
-            )
-            columns[kappa.name] = np.clip(values, 0, 1)
-        for network in networks:
-            network.forget()
-        return columns, votes.shape[1]
+        slots = [(member, epoch) for member in range(len(self._plan.members))]
+        networks = [self._networks[slot] for slot in slots]
+        ready = [self._prepared[slot] for slot in slots]
+        return columns_of(networks, self._plan.kappas, ready, inputs, y_hat)
 
     def _write_answers(
         self, shard: int, parts: list[Columns], labels: list[Any], classes: int
@@ -141,6 +128,51 @@ class Worker:
         }
 
 
+def columns_of(
+    networks: Sequence[Network],
+    kappas: Sequence[Kappa],
+    ready: Sequence[Sequence[Any]],
+    inputs: Any,
+    y_hat: Ints | None,
+) -> tuple[Columns, int]:
+    """κ and prediction of the members of one epoch together, and how many classes there are.
+
+    `ready` is, for each member, what each κ function has prepared.
+    """
+    forwards = [network.run(inputs) for network in networks]
+    votes = vote(forward.logits for forward in forwards)
+    labels = votes.argmax(axis=1)
+    columns: Columns = {"labels": labels}
+    for kappa, *prepared in zip(kappas, *ready, strict=True):
+        chosen = labels if y_hat is None else y_hat
+        pairs = zip(forwards, prepared, strict=True)
+        values = [kappa.score(forward, chosen, own) for forward, own in pairs]
+        columns[kappa.name] = mean_kappa(values)
+    for network in networks:
+        network.forget()
+    return columns, votes.shape[1]
+
+
+def vote(logits: Iterable[Tensor]) -> Floats:
+    """The members' mean class probabilities, (rows, classes)."""
+    each = [one.cpu().double().softmax(dim=1).numpy() for one in logits]
+    return _mean(each)
+
+
+def mean_kappa(values: Sequence[Floats]) -> Floats:
+    """The members' mean κ."""
+    held: Floats = np.clip(_mean(values), 0, 1)
+    return held
+
+
+def _mean(values: Sequence[Floats]) -> Floats:
+    """One after the other, so that the last bit is the same for any number of rows."""
+    total = values[0] / len(values)
+    for value in values[1:]:
+        total = total + value / len(values)
+    return total
+
+
 def watched(module: nn.Module, kappas: Sequence[Kappa], sample: Any) -> Network:
     """A network that keeps of each pass what these κ functions read."""
     return Network(
@@ -149,8 +181,3 @@ def watched(module: nn.Module, kappas: Sequence[Kappa], sample: Any) -> Network:
         layers=[layer for kappa in kappas for layer in kappa.layers],
         samplings=[kappa.sampling for kappa in kappas if kappa.sampling],
     )
-
-
-def _probabilities(forward: Pass) -> Floats:
-    probabilities: Floats = forward.logits.cpu().double().softmax(dim=1).numpy()
-    return probabilities

@@ -1,0 +1,61 @@
+"""`snapsure predict`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from snapsure.cli import _inputs as inputs
+from snapsure.cli._app import app, told
+
+
+@app.command()
+def predict(
+    predictor: Annotated[Path, typer.Argument(help="Folder that `snapsure fit` wrote.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="package.module:function that gives the inputs, .npz with x (and y), or .npy."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Answers: .csv, .jsonl or .parquet.")],
+    model: Annotated[
+        str | None, typer.Option(help="package.module:factory, if the folder names none.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
+) -> None:
+    """Label, confidence and accept or not for new inputs; interrupted, the same command resumes."""
+    with told("run the same command again: answers that were given are kept"):
+        from snapsure._files import sha256
+        from snapsure.predictor import Predictor
+        from snapsure.predictor._answers import refuse_unknown_form, write_answers
+        from snapsure.predictor._folder import CONTENT
+
+        refuse_unknown_form(out)
+        inputs.search_here()
+        rows = inputs.inputs_of(data, "--data")
+        with Console(stderr=True).status("loading …"):
+            loaded = Predictor.load(predictor, model)
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("answering", total=None)
+
+            def advance(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            identity = sha256(predictor / CONTENT)  # which names the hashes of its snapshots
+            summary = write_answers(loaded, rows, out, identity, advance)
+    if as_json:
+        typer.echo(json.dumps({"answers": str(out), **summary}))
+        return
+    typer.echo(
+        f"{summary['inputs']} answers in {out}: {summary['accepted']} accepted "
+        f"({summary['accepted'] / summary['inputs']:.1%})"
+    )
+    if "errors" in summary:
+        typer.echo(
+            f"With the labels that came with them: {summary['errors']} of all are wrong, "
+            f"{summary['accepted errors']} of those accepted"
+        )

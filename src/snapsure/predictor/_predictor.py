@@ -1,0 +1,314 @@
+"""`Predictor`: snapshots, estimator, calibration and threshold as one thing that answers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import nn
+
+from snapsure import _validate
+from snapsure._types import Bools, Floats, Ints
+from snapsure.calibration import Platt
+from snapsure.errors import InvalidInput
+from snapsure.estimators import Estimator
+from snapsure.networks._data import Rows
+from snapsure.predictor._parts import deployable, made, made_kappa, named_kappa, rows_of, settled
+from snapsure.predictor._passes import Passes
+from snapsure.scores import Kappa
+from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._store import opened
+from snapsure.table import ScoreTable
+from snapsure.threshold import Threshold
+
+_MEMORY = 4 << 30
+
+
+class Answer(NamedTuple):
+    """What a predictor says of n inputs."""
+
+    label: Ints  # (n,), the final snapshot's prediction
+    confidence: Floats  # (n,), a probability of being right where the predictor is calibrated
+    accepted: Bools  # (n,), whether the threshold accepts it; all, without a threshold
+
+
+class Predictor:
+    """A label, a confidence and a decision for new inputs, in as few passes as the estimator needs.
+
+    Snapshots that the estimator asks for are loaded once and stay in memory. It may be called from
+    several threads. `Predictor.fit` makes one from a score table, and promises a risk.
+
+    Parameters
+    ----------
+    model : nn.Module or "package.module:factory"
+        A network of the snapshots' architecture, or what makes one: then a saved predictor knows
+        how to make it again. It is copied, and runs where it is, or on an accelerator.
+    snapshots : Snapshots or path
+        The training's snapshots, or an `Ensemble`.
+    estimator : Estimator
+        From κ of the snapshots to a confidence; fitted, if it learns.
+    threshold : Threshold, optional
+        Made of what this predictor calls confidence.
+    calibration : Platt, optional
+        From the estimator's confidence to a probability of being right.
+    kappa : Kappa, optional
+        The κ that the estimator was fitted on, where its name does not tell all: `MCDropout(...)`.
+    classes : sequence of str, optional
+        Their names, in order; kept for whoever reads the answers.
+    memory : int
+        Bytes that weights may take (4 GiB); beyond it, snapshots are loaded in turns.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from snapsure import AES, SnapshotStore
+    >>> model, store = nn.Linear(3, 2), SnapshotStore(tempfile.mkdtemp())
+    >>> for epoch in range(1, 11):
+    ...     store.save(nn.Linear(3, 2), epoch)
+    >>> predictor = Predictor(model, store, AES(k=4))
+    >>> predictor.epochs
+    [4, 6, 8, 10]
+    >>> predictor(torch.rand(5, 3)).label.shape
+    (5,)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | str,
+        snapshots: Snapshots | str | Path,
+        estimator: Estimator,
+        threshold: Threshold | None = None,
+        *,
+        calibration: Platt | None = None,
+        kappa: Kappa | None = None,
+        classes: Sequence[str] | None = None,
+        memory: int = _MEMORY,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.factory = model if isinstance(model, str) else None
+        module = made(model) if isinstance(model, str) else model
+        self.snapshots = opened(snapshots)
+        self.estimator = settled(estimator, self.snapshots, kappa)
+        self.kappa = deployable(kappa or named_kappa(self.estimator.fitted["kappa"]))
+        if self.estimator.of_kappa and self.kappa.name != self.estimator.fitted["kappa"]:
+            raise InvalidInput(
+                f"`kappa` must be the one that the estimator was fitted on "
+                f"({self.estimator.fitted['kappa']}), got {self.kappa.name}: pass that"
+            )
+        if calibration is not None and self.estimator.calibrated:
+            raise InvalidInput(
+                f"`calibration` must be left out for {type(self.estimator).__name__}, whose "
+                "confidence is a probability already, got one: leave it out"
+            )
+        self.threshold, self.calibration = threshold, calibration
+        self.classes = None if classes is None else [str(name) for name in classes]
+        self.provenance = dict(provenance or {})
+        self.epochs = self.estimator.snapshots(self.snapshots.epochs)
+        self.networks = Passes(
+            module,
+            self.snapshots,
+            self.epochs,
+            self.kappa,
+            _validate.count(memory, "memory"),
+            own_labels=not self.estimator.of_kappa,
+        )
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module | str,
+        snapshots: Snapshots | str | Path,
+        table: ScoreTable,
+        *,
+        risk: float | None = None,
+        delta: float = 0.05,
+        passes: int | None = None,
+        kappa: str = "softmax",
+        classes: Sequence[str] | None = None,
+        memory: int = _MEMORY,
+        seed: int = 0,
+    ) -> "Predictor":
+        """Choose, fit and calibrate an estimator, and promise a risk, from held-out points.
+
+        One half of the points chooses the estimator that `evaluate` finds best among the final
+        snapshot alone, AES, LES, PES and the best snapshot (the final one, unless another is better
+        by more than chance), and calibrates it. The other half, which nothing was fitted on, gives
+        the threshold. `reason` says what was chosen and why.
+
+        Parameters
+        ----------
+        model, snapshots, classes, memory
+            As `Predictor`.
+        table : ScoreTable
+            Scores of held-out points, with labels.
+        risk : float, optional
+            The error rate to promise among accepted inputs; without it, all are accepted.
+        delta : float
+            How often the promise may be broken, over draws of the held-out points.
+        passes : int, optional
+            The most forward passes that an answer may take.
+        kappa : str
+            Which κ of the table.
+        seed : int
+            Of the halves and splits.
+        """
+        from snapsure.predictor._choice import choose, refuse_other_snapshots
+
+        store = opened(snapshots)
+        refuse_other_snapshots(table, store)
+        if passes is not None:
+            _validate.count(passes, "passes")
+        learn, rest = table.split(0.5, seed)
+        choice = choose(learn, kappa, passes, seed)
+        settings = table.provenance.get("kappas", {}).get(kappa)
+        predictor = cls(
+            model,
+            store,
+            choice.estimator,
+            calibration=choice.calibration,
+            kappa=named_kappa(kappa) if settings is None else made_kappa(kappa, settings),
+            classes=classes,
+            memory=memory,
+            provenance={
+                "reason": choice.reason,
+                "candidates": [result.as_dict() for result in choice.candidates],
+                "points": {"chosen by": learn.y_hat.size, "promised by": rest.y_hat.size},
+                "seed": seed,
+                "table": table.provenance,
+            },
+        )
+        if risk is not None:
+            confidence = predictor.confidence(rest)
+            predictor.threshold = Threshold.at_risk(confidence, rest.errors, risk, delta)
+        return predictor
+
+    @property
+    def reason(self) -> str | None:
+        """Why this estimator, where `fit` chose it."""
+        return self.provenance.get("reason")
+
+    def __repr__(self) -> str:
+        """What it answers with."""
+        said = "" if self.threshold is None else f", {self.threshold!r}"
+        return f"<Predictor: {self.estimator!r}, {self.passes} passes{said}>"
+
+    @property
+    def passes(self) -> int:
+        """Forward passes per answer."""
+        sampling = self.kappa.sampling
+        each = 1 if sampling is None else sampling.passes
+        return each * len(self.epochs) * len(self.snapshots.members)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether its confidence is a probability of being right."""
+        return self.estimator.calibrated or self.calibration is not None
+
+    def __call__(self, batch: Any, groups: ArrayLike | None = None) -> Answer:
+        """Answer for a batch of inputs, or for all of a data set.
+
+        Parameters
+        ----------
+        batch : tensor, array, dict or tuple of them; DataLoader or Dataset
+            What the network takes, the rows on the first axis: one input is a batch of one. Of a
+            data set, labels are left aside. More than 256 rows go through in batches.
+        groups : (n,), optional
+            The group of each input, where the threshold has one per group; predicted classes if
+            not given.
+        """
+        answers = list(self.answers(batch, groups))
+        if len(answers) == 1:
+            return answers[0]
+        return Answer(*(np.concatenate(parts) for parts in zip(*answers, strict=True)))
+
+    def answers(self, data: Any, groups: ArrayLike | None = None) -> Iterator[Answer]:
+        """The same, part by part: of a long data set nothing but one part is in memory."""
+        return (answer for answer, _ in self.labelled_answers(rows_of(data), groups))
+
+    def labelled_answers(
+        self, rows: Rows, groups: ArrayLike | None = None, start: int = 0
+    ) -> Iterator[tuple[Answer, Ints | None]]:
+        """Answers from a multiple of the batch size on, and the labels that came with the rows."""
+        given = None if groups is None else np.asarray(groups)
+        if given is not None and given.shape != (rows.n,):
+            raise InvalidInput(
+                f"`groups` must name a group for each of {rows.n} inputs, got shape "
+                f"{given.shape}: pass one per row"
+            )
+        for table in self.networks.tables(rows, start):
+            stop = start + table.y_hat.size
+            answer = self._answered(table, None if given is None else given[start:stop])
+            yield answer, table.y
+            start = stop
+
+    def confidence(self, table: ScoreTable) -> Floats:
+        """Confidence of the points of a score table, as if they were new inputs."""
+        score = self.estimator.confidence(table)
+        return score if self.calibration is None else self.calibration.predict_proba(score)
+
+    def _answered(self, table: ScoreTable, groups: Any) -> Answer:
+        confidence = self.confidence(table)
+        if self.threshold is None:
+            accepted = np.ones(confidence.size, dtype=np.bool_)
+        else:
+            accepted = self.threshold.accepts(confidence)
+        return Answer(table.y_hat, confidence, accepted)
+
+    def save(self, folder: str | Path) -> None:
+        """Write all that answers need to a new folder: numbers as JSON, weights as safetensors.
+
+        A predictor that is there is replaced. No pickle is written; the network's code is not
+        among what is saved.
+        """
+        from snapsure.predictor import _folder
+
+        _folder.save(self, Path(folder))
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, model: nn.Module | str | None = None, *, memory: int = _MEMORY
+    ) -> "Predictor":
+        """Read what `save` wrote, checking every hash.
+
+        Parameters
+        ----------
+        folder : path
+            A saved predictor.
+        model : nn.Module or "package.module:factory", optional
+            The network; by default what the folder names, which is imported and called.
+        memory : int
+            As `Predictor`.
+
+        Raises
+        ------
+        InvalidInput
+            If the folder is of a later version, or names no factory and no model is given.
+        CorruptFile
+            If anything in it has changed.
+        WrongArchitecture
+            If the model's weights have other names or shapes.
+        """
+        from snapsure.predictor import _folder
+
+        return _folder.load(Path(folder), model, memory)
+
+    def export(self, path: str | Path, example: Any) -> None:
+        """Write one graph from input to label, confidence and accepted: `.onnx` or `.pt2`.
+
+        Parameters
+        ----------
+        path : path
+            Ends with .onnx (for ONNX Runtime, with the extra `onnx`) or .pt2 (for PyTorch).
+        example : tensor, array, dict or tuple of them
+            A batch as the network takes it, two rows or more; the number of rows stays free.
+
+        Raises
+        ------
+        InvalidInput
+            If the network, the κ or the estimator cannot be exported; it names what is to blame.
+        """
+        from snapsure.predictor import _export
+
+        _export.export(self, Path(path), example)

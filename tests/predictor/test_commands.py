@@ -1,0 +1,138 @@
+"""`snapsure fit` and `snapsure predict`, as a person runs them."""
+
+import csv
+import json
+import textwrap
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from snapsure import Predictor, SnapshotStore
+from tests import processes
+from tests.test_cli import CODE, LOADED, refused, run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, digits, deployed):
+    """A folder where a table was scored, by the command line, and a predictor fitted."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "mine.py").write_text("from tests.network import digits_network as network\n")
+    x, y = deployed.x.numpy(), deployed.y.numpy()
+    np.savez(folder / "test.npz", x=x, y=y)
+    np.save(folder / "new.npy", np.concatenate([x, x, x]))
+    store = SnapshotStore(folder / "run")
+    for epoch in digits.store.epochs:
+        store.save(digits.store.load(epoch), epoch)
+    scored = run(
+        *("score", "--model", "mine:network", "--snapshots", "run"),
+        *("--data", "test.npz", "--out", "scores"),
+        cwd=folder,
+    )
+    assert scored.returncode == 0, scored.stderr
+    made = run("fit", "scores", "--risk", "0.5", "--out", "predictor", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    (folder / "said.txt").write_text(made.stdout)
+    return folder
+
+
+def test_fit_says_what_it_chose_and_why(place):
+    said = (place / "said.txt").read_text().splitlines()
+    assert said[0].endswith("passes per answer")
+    assert said[1].startswith("Why: ")
+    assert said[2].startswith("Accepts ")
+    assert said[2].endswith("the error rate stays under 0.5, with probability 0.95.")
+    assert said[3] == "Now: snapsure predict predictor --data new.npz --out answers.csv"
+    told = run("fit", "scores", "--passes", "1", "--out", "other", "--json", cwd=place)
+    content = json.loads(told.stdout)
+    assert (content["estimator"], content["passes"]) == ("Final()", 1)
+    assert content["threshold"] is None
+    assert Predictor.load(place / "other", "tests.network:digits_network").passes == 1
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_predict(place, form):
+    out = place / f"answers.{form}"
+    result = run("predict", "predictor", "--data", "test.npz", "--out", out.name, cwd=place)
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()
+    assert first.startswith(f"797 answers in answers.{form}: ")
+    assert second.startswith("With the labels that came with them: ")
+    if form == "csv":
+        with out.open() as file:
+            rows = list(csv.DictReader(file))
+        rows = [{k: json.loads(v) for k, v in row.items()} for row in rows]
+    elif form == "jsonl":
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+    else:
+        rows = pq.read_table(out).to_pylist()
+    predictor = Predictor.load(place / "predictor", "tests.network:digits_network")
+    data = np.load(place / "test.npz")
+    answer = predictor(data["x"])
+    assert [row["row"] for row in rows] == list(range(797))
+    assert [row["label"] for row in rows] == answer.label.tolist()
+    assert [row["confidence"] for row in rows] == answer.confidence.tolist()
+    assert [row["accepted"] for row in rows] == answer.accepted.tolist()
+    assert [row["right"] for row in rows] == (answer.label == data["y"]).tolist()
+    assert not list(place.glob(".partial*"))
+
+
+# The command is killed at its fourth batch.
+DYING = textwrap.dedent("""
+    import itertools, os, signal
+    from snapsure.predictor._passes import Passes
+
+    whole, turns = Passes._table, itertools.count(1)
+
+    def table(self, inputs, y):
+        if next(turns) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(self, inputs, y)
+
+    Passes._table = table
+""")
+
+
+def test_killed_it_resumes(place):
+    out = place / "long.csv"
+    partial = place / ".partial-long.csv"
+    arguments = ("predict", "predictor", "--data", "new.npy", "--out", "long.csv")
+    killed = processes.run(DYING + CODE, *arguments, cwd=place, loaded=LOADED)
+    assert killed.returncode != 0
+    assert not out.exists()
+    assert partial.stat().st_size == 3 * 256 * 25
+    with partial.open("ab") as file:
+        file.write(b"torn")
+    before = partial.read_bytes()[: 3 * 256 * 25]
+    result = run(*arguments, cwd=place)
+    assert result.returncode == 0, result.stderr
+    answers = [line.split(",") for line in out.read_text().splitlines()[1:]]
+    kept = np.frombuffer(before, "<i8,<f8,?,<i8")["f1"]
+    assert [float(answer[2]) for answer in answers[:768]] == kept.tolist()
+    predictor = Predictor.load(place / "predictor", "tests.network:digits_network")
+    expected = predictor(np.load(place / "new.npy"))
+    assert [float(answer[2]) for answer in answers] == expected.confidence.tolist()
+
+
+def test_refusals_are_one_sentence(place):
+    def told(*arguments):
+        return refused(run(*arguments, cwd=place))
+
+    assert told("predict", "predictor", "--data", "test.npz", "--out", "a.txt") == (
+        "`out` must end with .csv, .jsonl, .parquet, got a.txt: choose one of them"
+    )
+    assert "must be a saved predictor" in told(
+        *("predict", "scores", "--data", "test.npz", "--out", "a.csv")
+    )
+    assert "--data must be an .npy file" in told(
+        *("predict", "predictor", "--data", "no.npy", "--out", "a.csv")
+    )
+    assert "`risk` must be" in told("fit", "scores", "--risk", "0.0001", "--out", "p")
+    (place / "scores" / "source.json").rename(place / "source.json")
+    assert told("fit", "scores", "--out", "p") == (
+        "--model must be given where the table does not say it (`snapsure score` leaves "
+        "source.json in it), got none in scores: add --model"
+    )
+    (place / "source.json").rename(place / "scores" / "source.json")

@@ -1,0 +1,159 @@
+"""One graph in ONNX Runtime, and one in PyTorch, give Python's answers."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from snapsure import AES, LES, PES, SPTD, Ensemble, Final, Margin, Predictor, SnapshotStore
+from snapsure.errors import InvalidInput
+from snapsure.predictor._parts import rows_of
+from tests.predictor.conftest import fitted
+
+pytestmark = pytest.mark.slow
+
+
+def inputs_of(deployed):
+    """A thousand inputs, most of them no digits."""
+    chance = torch.Generator().manual_seed(1)
+    noise = torch.randn(1000 - len(deployed.x), *deployed.x.shape[1:], generator=chance)
+    return torch.cat([deployed.x, noise])
+
+
+def agree(found, predictor, x):
+    answer = predictor(x)
+    label, confidence, accepted = (np.asarray(part) for part in found)
+    assert label.tolist() == answer.label.tolist()
+    theta = -1 if predictor.threshold is None else predictor.threshold.theta
+    clear = inside_layers(predictor, x)
+    assert np.abs(confidence - answer.confidence)[clear].max() < 1e-6
+    clear &= np.abs(answer.confidence - theta) > 1e-6
+    assert clear.mean() > 0.99
+    assert accepted[clear].tolist() == answer.accepted[clear].tolist()
+
+
+def inside_layers(predictor, x):
+    """Points that rounding sends to no other layer of PES: its confidence jumps at their edges."""
+    if not isinstance(predictor.estimator, PES):
+        return np.ones(len(predictor(x).label), bool)
+    tables = list(predictor.networks.tables(rows_of(x)))
+    clear = [
+        [
+            np.abs(table.kappa("softmax")[predictor.epochs.index(layer.cut)] - layer.edge) > 1e-6
+            for layer in predictor.estimator.layers_[:-1]
+        ]
+        for table in tables
+    ]
+    return np.concatenate([np.all(each, axis=0) for each in clear])
+
+
+@pytest.mark.parametrize("estimator", [Final(), LES(k=4), PES()], ids=repr)
+def test_onnx_runtime_gives_the_same(deployed, estimator, tmp_path):
+    made, platt, threshold = fitted(estimator, deployed)
+    digits = deployed.digits
+    predictor = Predictor(digits.model(), digits.store, made, threshold, calibration=platt)
+    predictor.export(tmp_path / "model.onnx", deployed.x[:4])
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert [output.name for output in session.get_outputs()] == ["label", "confidence", "accepted"]
+    (given,) = session.get_inputs()
+    x = inputs_of(deployed)
+    for rows in (slice(0, 1), slice(0, 7), slice(None)):  # the number of rows is free
+        found = session.run(None, {given.name: x[rows].numpy()})
+        agree(found, predictor, x[rows])
+
+
+def test_pt2_gives_the_same(deployed, tmp_path):
+    made, _, threshold = fitted(LES(k=4), deployed)
+    predictor = Predictor(deployed.digits.model(), deployed.digits.store, made, threshold)
+    predictor.export(tmp_path / "model.pt2", deployed.x[:4])
+    graph = torch.export.load(tmp_path / "model.pt2").module()
+    x = inputs_of(deployed)
+    agree([part.detach() for part in graph(x)], predictor, x)
+
+
+def test_an_ensemble_is_one_graph_too(deployed, other_digits, tmp_path):
+    ensemble = Ensemble([deployed.digits.store, other_digits.store])
+    predictor = Predictor(deployed.digits.model(), ensemble, AES(k=2))
+    predictor.export(tmp_path / "model.onnx", deployed.x[:4])
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    x = inputs_of(deployed)
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    agree(found, predictor, x)
+    assert found[2].all()
+
+
+class Words(nn.Module):
+    """Takes its inputs by name and gives a mapping, as transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+    def forward(self, input_ids, attention_mask):
+        mean = (self.embedding(input_ids) * attention_mask[:, :, None]).mean(dim=1)
+        return {"logits": self.head(mean)}
+
+
+def test_inputs_by_name(tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in (1, 2):
+        store.save(Words(), epoch)
+    predictor = Predictor(Words(), store, AES())
+    ids = torch.randint(20, (50, 6))
+    batch = {"input_ids": ids, "attention_mask": (ids > 3).float()}
+    predictor.export(tmp_path / "model.onnx", {name: x[:3] for name, x in batch.items()})
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert [one.name for one in session.get_inputs()] == ["input_ids", "attention_mask"]
+    found = session.run(None, {name: x.numpy() for name, x in batch.items()})
+    agree(found, predictor, batch)
+
+
+class Odd(nn.Module):
+    """Its forward depends on numbers of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(x if x.sum() > 0 else -x)
+
+
+class NoOperator(nn.Module):
+    """It uses an operator that ONNX has no word for."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(torch.special.bessel_j0(x))
+
+
+def test_refusals(deployed, tmp_path):
+    model, store = deployed.digits.model(), deployed.digits.store
+    predictor = Predictor(model, store, AES(k=2))
+    x = deployed.x[:4]
+
+    def told(ours, path, example):
+        with pytest.raises(InvalidInput) as caught:
+            ours.export(tmp_path / path, example)
+        assert not (tmp_path / path).exists()
+        return str(caught.value)
+
+    assert told(predictor, "model.tf", x) == (
+        "`path` must end with .onnx or .pt2, got model.tf: choose one"
+    )
+    assert "two rows or more, got 1" in told(predictor, "m.onnx", x[:1])
+    assert "got SPTD" in told(Predictor(model, store, SPTD()), "m.onnx", x)
+    margin = Predictor(model, store, AES(k=2), kappa=Margin())
+    assert "got margin" in told(margin, "m.onnx", x)
+    small = Predictor(model, store, AES(k=2), memory=1)
+    assert "`memory` must hold all snapshots" in told(small, "m.onnx", x)
+    for network, word in ((Odd(), "x.sum() > 0"), (NoOperator(), "bessel_j0")):
+        own = SnapshotStore(tmp_path / type(network).__name__)
+        own.save(network, 1)
+        said = told(Predictor(network, own, AES()), "m.onnx", torch.rand(4, 4))
+        assert said.startswith("`model` must be one that PyTorch can export, got ")
+        assert word in said

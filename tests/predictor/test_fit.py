@@ -1,0 +1,76 @@
+"""Choosing what to deploy: by points that the promise is not made on."""
+
+import numpy as np
+import pytest
+
+from snapsure import LES, Final, Predictor, ScoreTable, SnapshotStore
+from snapsure.errors import Infeasible, InvalidInput
+from snapsure.predictor._choice import choose
+
+
+def table_of(n, *, noise_at_end, snapshots=12, seed=0):
+    """Snapshots that see the ease of a point through noise, more of it in the last."""
+    rng = np.random.default_rng(seed)
+    ease = rng.random(n)
+    errors = rng.random(n) > ease
+    spread = np.where(np.arange(snapshots) == snapshots - 1, noise_at_end, 0.3)[:, None]
+    kappa = np.clip(ease + spread * rng.normal(size=(snapshots, n)), 0.001, 0.999)
+    return ScoreTable.from_kappa(kappa, errors)
+
+
+def test_several_snapshots_where_they_help():
+    choice = choose(table_of(3000, noise_at_end=1.5), "softmax", None, 0)
+    assert isinstance(choice.estimator, LES)
+    assert choice.reason.startswith("LES ranks right from wrong better than the final softmax")
+    assert choice.candidates[0].method == "LES"
+    assert len(choice.candidates) == 5
+
+
+def test_the_final_one_where_nothing_is_better():
+    table = table_of(3000, noise_at_end=0.0)
+    choice = choose(table.select([1, 12]), "softmax", None, 0)
+    assert isinstance(choice.estimator, Final)
+    assert "are not significantly better on these points" in choice.reason
+    assert choice.calibration is not None
+    alone = choose(table.select([12]), "softmax", None, 0)
+    assert alone.reason == "the final softmax: there is nothing else to choose"
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+def test_no_more_passes_than_allowed(passes):
+    choice = choose(table_of(2000, noise_at_end=1.5), "softmax", passes, 0)
+    assert all(result.passes <= passes for result in choice.candidates)
+    needed = choice.estimator.snapshots(np.arange(1, 13))
+    assert len(needed) <= passes
+    assert isinstance(choice.estimator, Final) == (passes == 1)
+
+
+def test_the_promise_is_made_by_points_that_chose_nothing(deployed):
+    digits = deployed.digits
+    predictor = Predictor.fit(digits.model(), digits.store, deployed.table, risk=0.5, seed=3)
+    learn, rest = deployed.table.split(0.5, 3)
+    confidence = predictor.confidence(rest)
+    accepted = predictor.threshold.accepts(confidence)
+    assert predictor.threshold.coverage == pytest.approx(accepted.mean())
+    assert predictor.provenance["points"] == {"chosen by": 398, "promised by": 399}
+    assert predictor.reason == choose(learn, "softmax", None, 3).reason
+    answer = predictor(deployed.x)
+    assert answer.confidence.tolist() == predictor.confidence(deployed.table).tolist()
+
+
+def test_refusals(deployed, tmp_path):
+    digits, table = deployed.digits, deployed.table
+    other = SnapshotStore(tmp_path)
+    for epoch in digits.store.epochs:
+        other.save(digits.model(), epoch)
+    with pytest.raises(InvalidInput, match="must be those that the table was scored with"):
+        Predictor.fit(digits.model(), other, table)
+    with pytest.raises(InvalidInput, match="`name` must be one of softmax, got 'margin'"):
+        Predictor.fit(digits.model(), digits.store, table, kappa="margin")
+    with pytest.raises(InvalidInput, match="`passes` must be a whole number ≥ 1"):
+        Predictor.fit(digits.model(), digits.store, table, passes=0)
+    with pytest.raises(Infeasible):
+        Predictor.fit(digits.model(), digits.store, table, risk=1e-4)
+    right = ScoreTable.from_kappa(np.full((2, 50), 0.5), np.zeros(50))
+    with pytest.raises(InvalidInput, match="to choose an estimator by, got 0 wrong"):
+        choose(right, "softmax", None, 0)

@@ -1,0 +1,194 @@
+"""New inputs give the numbers of the score table, to the last bit, however they come."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from snapsure import (
+    AES,
+    LES,
+    SPTD,
+    Ensemble,
+    Final,
+    Margin,
+    MCDropout,
+    NNDistance,
+    Platt,
+    Predictor,
+    Temperature,
+    Threshold,
+    score,
+)
+from snapsure.errors import InvalidInput, NotFitted
+from snapsure.predictor import _passes
+from tests.predictor.conftest import ESTIMATORS, fitted
+
+
+def same(answer, table, estimator, platt=None, threshold=None):
+    confidence = estimator.confidence(table)
+    if platt is not None:
+        confidence = platt.predict_proba(confidence)
+    assert answer.label.tolist() == table.y_hat.tolist()
+    assert answer.confidence.tolist() == confidence.tolist()
+    expected = (
+        np.ones(len(confidence), bool) if threshold is None else threshold.accepts(confidence)
+    )
+    assert answer.accepted.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+def test_the_tables_numbers_to_the_last_bit(deployed, estimator):
+    made, platt, threshold = fitted(estimator, deployed)
+    digits = deployed.digits
+    predictor = Predictor(digits.model(), digits.store, made, threshold, calibration=platt)
+    same(predictor(deployed.x), deployed.table, made, platt, threshold)
+    assert predictor.calibrated
+    assert predictor.passes == len(predictor.epochs) <= 6
+
+
+def test_inputs_of_any_form(deployed):
+    digits, x = deployed.digits, deployed.x
+    predictor = Predictor(digits.model(), digits.store, AES(k=3))
+    expected = predictor(x)
+    loader = DataLoader(TensorDataset(*digits.test), batch_size=256)
+    for form in (x.numpy(), TensorDataset(*digits.test), loader, (x,), [x]):
+        for ours, theirs in zip(predictor(form), expected, strict=True):
+            assert ours.tolist() == theirs.tolist()
+    one = predictor(x[:1])
+    assert one.label.tolist() == expected.label[:1].tolist()
+    assert one.confidence == pytest.approx(expected.confidence[:1], rel=1e-5)
+
+
+def test_other_kappas(deployed):
+    digits = deployed.digits
+    for kappa in (Margin(), MCDropout(5, p=0.3)):
+        data = (deployed.x, deployed.y)
+        table = score(digits.model(), digits.store, data, kappa, progress=False)
+        made = LES(k=3).fit(table, kappa.name)
+        predictor = Predictor(digits.model(), digits.store, made, kappa=kappa)
+        same(predictor(deployed.x), table, made)
+    assert predictor.passes == 3 * 5
+
+
+def test_estimators_of_labels_and_of_logits(deployed):
+    digits = deployed.digits
+    same(Predictor(digits.model(), digits.store, SPTD())(deployed.x), deployed.table, SPTD())
+    model = digits.model()
+    digits.store.load_into(model, digits.store.epochs[-1])
+    with torch.inference_mode():
+        logits = torch.cat([model.eval()(part) for part in deployed.x.split(256)]).double().numpy()
+    table = deployed.table.with_logits(logits)
+    made = Temperature().fit(table)
+    same(Predictor(digits.model(), digits.store, made)(deployed.x), table, made)
+
+
+def test_an_ensemble(deployed, other_digits):
+    digits = deployed.digits
+    ensemble = Ensemble([digits.store, other_digits.store])
+    table = score(digits.model(), ensemble, digits.test, progress=False)
+    predictor = Predictor(digits.model(), ensemble, AES(k=2))
+    same(predictor(deployed.x), table, AES(k=2))
+    assert predictor.passes == 4
+
+
+@pytest.mark.parametrize("fits", [0, 1, 2, 4])
+def test_snapshots_that_do_not_fit_take_turns(deployed, fits, monkeypatch):
+    monkeypatch.setattr(_passes, "_CHUNK", 512)
+    digits = deployed.digits
+    weights = sum(value.nbytes for value in digits.model().state_dict().values())
+    made = LES(k=5).fit(deployed.learn)
+    predictor = Predictor(digits.model(), digits.store, made, memory=max(1, fits * weights))
+    assert len(predictor.networks.modules) == max(fits, 1)
+    for _ in range(2):
+        same(predictor(deployed.x), deployed.table, made)
+
+
+def test_many_threads(deployed):
+    digits = deployed.digits
+    predictor = Predictor(digits.model(), digits.store, AES(k=3))
+    parts = [deployed.x[i : i + 40] for i in range(0, 400, 40)]
+    expected = [predictor(part).confidence.tolist() for part in parts]
+    found = [None] * len(parts)
+
+    def answer(i):
+        found[i] = [predictor(parts[i]).confidence.tolist() for _ in range(5)]
+
+    threads = [threading.Thread(target=answer, args=(i,)) for i in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[one] * 5 for one in expected]
+
+
+def test_a_model_that_changes_its_input_gets_its_own(deployed):
+    class Spoiling(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x.mul_(1.0).add_(0.0).clamp_(0.2))
+
+    digits = deployed.digits
+
+    class Renamed(type(digits.store)):
+        def load_into(self, model, epoch):
+            super().load_into(model.inner, epoch)
+
+    store = Renamed(digits.store.path)
+    predictor = Predictor(Spoiling(digits.model()), store, AES(k=3))
+    x = deployed.x[:50].clone()
+    predictor(x)
+    assert torch.equal(x, deployed.x[:50])
+
+
+def test_only_what_is_needed_is_loaded(deployed, monkeypatch):
+    digits, loaded = deployed.digits, []
+    load = type(digits.store).load_into
+    monkeypatch.setattr(
+        type(digits.store), "load_into", lambda *a: (loaded.append(a[2]), load(*a))[1]
+    )
+    predictor = Predictor(digits.model(), digits.store, AES(k=2))
+    assert sorted(loaded) == predictor.epochs == [2, 6]
+    predictor(deployed.x)
+    assert len(loaded) == 2
+
+
+def test_a_store_that_has_grown_changes_nothing(deployed, tmp_path):
+    digits = deployed.digits
+    store = type(digits.store)(tmp_path)
+    for epoch in digits.store.epochs:
+        store.save(digits.store.load(epoch), epoch)
+    made = LES(k=3).fit(deployed.learn)
+    store.save(digits.model(), 7)
+    same(Predictor(digits.model(), store, made)(deployed.x), deployed.table, made)
+
+
+def test_refusals(deployed):
+    digits = deployed.digits
+    model, store = digits.model(), digits.store
+    with pytest.raises(NotFitted):
+        Predictor(model, store, LES())
+    with pytest.raises(InvalidInput, match="refers to training data"):
+        Predictor(model, store, AES(), kappa=NNDistance(digits.train, k=5))
+    with pytest.raises(InvalidInput, match="`kappa` must be the one that the estimator was fitted"):
+        Predictor(model, store, LES().fit(deployed.learn), kappa=Margin())
+    with pytest.raises(InvalidInput, match="whose confidence is a probability already"):
+        Predictor(model, store, LES().fit(deployed.learn), calibration=Platt())
+    with pytest.raises(InvalidInput, match="`model` must name a function that makes the network"):
+        Predictor("tests.network:nothing", store, Final())
+    with pytest.raises(InvalidInput, match="must hold at least one snapshot, got none"):
+        Predictor(model, "nowhere", Final())
+    soft = nn.Sequential(model, nn.Softmax(dim=1))
+    with pytest.raises(InvalidInput):
+        Predictor(soft, store, Final())(deployed.x)
+    with pytest.raises(InvalidInput, match="`batch` must hold at least one point"):
+        Predictor(model, store, Final())(deployed.x[:0])
+    threshold = Threshold.at_coverage([0.1, 0.9], 0.5)
+    with pytest.raises(InvalidInput, match="`groups` must name a group for each of 5 inputs"):
+        Predictor(model, store, Final(), threshold)(deployed.x[:5], groups=[1])
