@@ -84,6 +84,34 @@ def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> Bools
     return x.astype(np.bool_, copy=False)
 
 
+def mask(value: ArrayLike, shape: tuple[int, ...], name: str, of: str) -> Bools:
+    """Give True or False for each point of the array `of`, at least one of them True."""
+    x = _column(value, name)
+    same_length(of, shape, name, x.size)
+    if x.dtype != np.bool_ or not x.any():
+        got = f"dtype {x.dtype}" if x.dtype != np.bool_ else "none that is True"
+        raise InvalidInput(
+            f"`{name}` must be True for some of the points and False for the others, got {got}: "
+            "pass a comparison, such as y_hat == 3"
+        )
+    return x.astype(np.bool_, copy=False)
+
+
+def groups(value: ArrayLike, shape: tuple[int, ...], of: str) -> Array:
+    """Give the group of each point of the array `of`, whole numbers or strings."""
+    name = "groups"
+    x = np.asarray(_from_torch(value))
+    if x.dtype == np.object_ and all(isinstance(each, str) for each in x.flat):
+        x = x.astype(np.str_)
+    if x.ndim != 1 or x.dtype.kind not in "iuU":
+        raise InvalidInput(
+            f"`{name}` must hold one whole number or one string per point, got dtype {x.dtype} of "
+            f"shape {x.shape}: pass e.g. the predicted classes"
+        )
+    same_length(of, shape, name, x.size)
+    return x
+
+
 def probabilities(value: ArrayLike, name: str = "p") -> Floats:
     """Give probabilities of being right as float64 in [0, 1]."""
     x = _column(value, name)
