@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, binom, binomtest
+from scipy.stats import beta, binom
 
 from snapsure import Threshold
 from snapsure.errors import CorruptFile, Infeasible, InvalidInput

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from snapsure._types import Array, Bools, Floats, Ints, Losses, Scores
 from snapsure.errors import InvalidInput
 
+# The true label of a point that belongs to none of the classes: every answer to it is wrong.
+NO_CLASS = -1
 # Above this, neighbouring integers share one float64.
 _EXACT_INTEGER = 2**53
 
@@ -235,12 +237,12 @@ def whole_numbers(value: ArrayLike, name: str) -> Ints:
 
 
 def in_range(labels: Ints, classes: int, what: str) -> None:
-    """Refuse labels that are no class."""
-    bad = np.flatnonzero((labels < 0) | (labels >= classes))
+    """Refuse true labels that are neither a class nor `NO_CLASS`."""
+    bad = np.flatnonzero((labels < NO_CLASS) | (labels >= classes))
     if bad.size:
         raise InvalidInput(
-            f"{what} must lie in 0…{classes - 1}, got {labels[bad[0]]} at row {bad[0]}: "
-            "number the classes as the model does"
+            f"{what} must lie in 0…{classes - 1}, or be −1 for points of none of the classes, got "
+            f"{labels[bad[0]]} at row {bad[0]}: number the classes as the model does"
         )
 
 
