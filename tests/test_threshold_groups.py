@@ -109,7 +109,7 @@ def test_groups_too_small_are_named():
     )
     kappa, errors, groups = small_groups()
     each = np.where(groups == "big", "big", np.arange(1060).astype(str))
-    with pytest.raises(Infeasible, match="'1004', as few in 55 more: hold out"):
+    with pytest.raises(Infeasible, match="'1004', too few in 55 more: hold out"):
         Threshold.at_risk(kappa, errors, 0.1, groups=each)
 
 

@@ -64,7 +64,7 @@ def _too_small(
 ) -> Infeasible:
     told = [f"{size} in {name!r}" for name, size in zip(names, sizes, strict=True)][:_NAMED]
     if len(names) > _NAMED:
-        told.append(f"as few in {len(names) - _NAMED} more")
+        told.append(f"too few in {len(names) - _NAMED} more")
     way_out = {
         "refuse": 'hold out more points, or pass small="join" (one threshold for all of them) or '
         'small="review" (all their points go to a person)',
