@@ -54,7 +54,7 @@ def share_accepted(theta, levels):
 @pytest.mark.parametrize("regime", REGIMES)
 def test_promises_are_broken_at_most_delta_of_the_time(regime):
     n, risk, wrong, true_risk, levels = REGIMES[regime]
-    draws, delta, broken = 500, 0.1, 0
+    draws, delta, broken = 400, 0.1, 0
     for seed in range(draws):
         rng = np.random.default_rng(seed)
         u = rng.random(n)
@@ -69,7 +69,7 @@ def test_promises_are_broken_at_most_delta_of_the_time(regime):
 
 @pytest.mark.slow
 def test_promises_for_all_groups_at_once_are_broken_at_most_delta_of_the_time():
-    draws, delta, broken = 500, 0.1, 0
+    draws, delta, broken = 400, 0.1, 0
     for seed in range(draws):
         rng = np.random.default_rng(seed)
         u, group = rng.random(1200), rng.integers(0, 4, 1200)
@@ -89,7 +89,7 @@ def test_promises_for_all_groups_at_once_are_broken_at_most_delta_of_the_time():
 
 @pytest.mark.slow
 def test_promises_of_two_risks_are_broken_at_most_delta_of_the_time():
-    draws, delta, broken = 500, 0.1, 0
+    draws, delta, broken = 400, 0.1, 0
     for seed in range(draws):
         rng = np.random.default_rng(seed)
         u, mask = rng.random(1500), rng.random(1500) < 0.5
