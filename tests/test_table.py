@@ -10,6 +10,7 @@ import pytest
 
 from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.table._packed import pack, unpack
 
 RNG = np.random.default_rng(0)
 PROBS = RNG.dirichlet(np.ones(4), size=(5, 30))
@@ -142,9 +143,20 @@ def test_probabilities_that_are_none():
         InvalidInput, ScoreTable.from_probabilities, logits
     )
     assert sentence(InvalidInput, ScoreTable.from_probabilities, PROBS, np.where(Y == 3, 4, Y)) == (
-        f"`y` must lie in 0…3, got 4 at row {np.flatnonzero(Y == 3)[0]}: "
-        "number the classes as the model does"
+        "`y` must lie in 0…3, or be −1 for points of none of the classes, got 4 at row "
+        f"{np.flatnonzero(Y == 3)[0]}: number the classes as the model does"
     )
+
+
+def test_every_answer_to_a_point_of_no_class_is_wrong(tmp_path):
+    y = np.where(Y == 3, -1, Y)
+    table = ScoreTable.from_probabilities(PROBS, y)
+    assert table.errors[y == -1].all()
+    assert (table.errors == ScoreTable.from_probabilities(PROBS, Y).errors)[y >= 0].all()
+    table.save(tmp_path / "table")
+    assert (ScoreTable.open(tmp_path / "table").y == y).all()
+    pack(table, tmp_path / "table.npz")
+    assert (unpack(tmp_path / "table.npz").y == y).all()
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.999])

@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from snapsure._types import Array, Bools, Floats, Ints, Losses, Scores
 from snapsure.errors import InvalidInput
 
+# The true label of a point that belongs to none of the classes: every answer to it is wrong.
+NO_CLASS = -1
 # Above this, neighbouring integers share one float64.
 _EXACT_INTEGER = 2**53
 
@@ -82,6 +84,34 @@ def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> Bools
             "threshold the loss first"
         )
     return x.astype(np.bool_, copy=False)
+
+
+def mask(value: ArrayLike, shape: tuple[int, ...], name: str, of: str) -> Bools:
+    """Give True or False for each point of the array `of`, at least one of them True."""
+    x = _column(value, name)
+    same_length(of, shape, name, x.size)
+    if x.dtype != np.bool_ or not x.any():
+        got = f"dtype {x.dtype}" if x.dtype != np.bool_ else "none that is True"
+        raise InvalidInput(
+            f"`{name}` must be True for some of the points and False for the others, got {got}: "
+            "pass a comparison, such as y_hat == 3"
+        )
+    return x.astype(np.bool_, copy=False)
+
+
+def groups(value: ArrayLike, shape: tuple[int, ...], of: str) -> Array:
+    """Give the group of each point of the array `of`, whole numbers or strings."""
+    name = "groups"
+    x = np.asarray(_from_torch(value))
+    if x.dtype == np.object_ and all(isinstance(each, str) for each in x.flat):
+        x = x.astype(np.str_)
+    if x.ndim != 1 or x.dtype.kind not in "iuU":
+        raise InvalidInput(
+            f"`{name}` must hold one whole number or one string per point, got dtype {x.dtype} of "
+            f"shape {x.shape}: pass e.g. the predicted classes"
+        )
+    same_length(of, shape, name, x.size)
+    return x
 
 
 def probabilities(value: ArrayLike, name: str = "p") -> Floats:
@@ -207,12 +237,12 @@ def whole_numbers(value: ArrayLike, name: str) -> Ints:
 
 
 def in_range(labels: Ints, classes: int, what: str) -> None:
-    """Refuse labels that are no class."""
-    bad = np.flatnonzero((labels < 0) | (labels >= classes))
+    """Refuse true labels that are neither a class nor `NO_CLASS`."""
+    bad = np.flatnonzero((labels < NO_CLASS) | (labels >= classes))
     if bad.size:
         raise InvalidInput(
-            f"{what} must lie in 0…{classes - 1}, got {labels[bad[0]]} at row {bad[0]}: "
-            "number the classes as the model does"
+            f"{what} must lie in 0…{classes - 1}, or be −1 for points of none of the classes, got "
+            f"{labels[bad[0]]} at row {bad[0]}: number the classes as the model does"
         )
 
 

@@ -26,7 +26,7 @@ class InvalidInput(SnapsureError, ValueError):
 
 
 class Infeasible(InvalidInput):
-    """No threshold can promise the risk; the message says which risk could be promised."""
+    """No threshold can promise the risk; the message says what could be promised, or is missing."""
 
 
 class NotFitted(InvalidInput):

@@ -36,6 +36,20 @@ def test_the_least_nll_is_scipys(seed, sharpness):
     assert mean_nll(logits, y, ours) <= mean_nll(logits, y, 1) + 1e-15
 
 
+@pytest.mark.parametrize("by", ["nll", "aurc"])
+def test_points_of_none_of_the_classes(by):
+    """NLL leaves them out; to AURC they are errors."""
+    logits, y = points(0)
+    strange = np.arange(len(y)) % 5 == 0
+    ours = Temperature(by).fit(of_logits(logits, np.where(strange, -1, y))).temperature_
+    if by == "nll":
+        assert ours == Temperature().fit(of_logits(logits[~strange], y[~strange])).temperature_
+    else:
+        never = (logits.argmax(axis=1) + 1) % logits.shape[1]  # some other class
+        wrong = of_logits(logits, np.where(strange, never, y))
+        assert ours == Temperature("aurc").fit(wrong).temperature_
+
+
 def test_three_classes_by_hand():
     # Logits (ln 4, 0, 0) and right in half of the cases: 4^β / (4^β + 2) = 1/2 at β = 1/2.
     logits = np.tile([np.log(4), 0, 0], (4, 1))
@@ -107,7 +121,13 @@ def test_saved_and_loaded(tmp_path):
         ),
         (
             lambda: Temperature().fit(of_logits([[1.0, 2.0]], [2])),
-            "`y` must lie in 0…1, got 2 at row 0: number the classes as the model does",
+            "`y` must lie in 0…1, or be −1 for points of none of the classes, got 2 at row 0: "
+            "number the classes as the model does",
+        ),
+        (
+            lambda: Temperature().fit(of_logits([[1.0, 2.0]], [-1])),
+            "`table` must have points that belong to a class, got 1 of none of them (y = −1): add "
+            "some",
         ),
         (
             lambda: Temperature().fit(of([[0.5]], [0])),

@@ -97,6 +97,14 @@ def test_an_archive_gives_the_same_boards(tmp_path):
         )
 
 
+def test_points_of_none_of_the_classes_are_archived(tmp_path):
+    run = run_of(0)
+    run.table.y[::5] = -1
+    save({"a": [run]}, {}, tmp_path)
+    (again,) = open_contest(tmp_path)["a"]
+    assert (again.y == run.y).all()
+
+
 def test_scores_are_called_as_the_archive_says(tmp_path):
     run = run_of(0)
     save({"a": [run]}, {"renamed": {"mean": "mixture", "softmax": "response"}}, tmp_path)

@@ -6,7 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import AES, LES, PES, SPTD, Ensemble, Final, Margin, Predictor, SnapshotStore
+from snapsure import (
+    AES,
+    LES,
+    PES,
+    SPTD,
+    Ensemble,
+    Final,
+    Margin,
+    Predictor,
+    SnapshotStore,
+    Threshold,
+)
 from snapsure.errors import InvalidInput
 from snapsure.predictor._parts import rows_of
 from tests.predictor.conftest import fitted
@@ -70,6 +81,21 @@ def test_pt2_gives_the_same(deployed, tmp_path):
     graph = torch.export.load(tmp_path / "model.pt2").module()
     x = inputs_of(deployed)
     agree([part.detach() for part in graph(x)], predictor, x)
+
+
+def test_a_threshold_per_class_is_in_the_graph(deployed, tmp_path):
+    table, made = deployed.table, LES(k=2).fit(deployed.learn)
+    args = (made.confidence(table), table.errors, 0.6)
+    threshold = Threshold.at_risk(*args, groups=table.y_hat, small="join")
+    predictor = Predictor(deployed.digits.model(), deployed.digits.store, made, threshold)
+    predictor.export(tmp_path / "model.onnx", deployed.x[:4])
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    accepted = session.run(["accepted"], {session.get_inputs()[0].name: deployed.x.numpy()})[0]
+    answer = predictor(deployed.x)
+    thetas = np.array([threshold.groups[label] for label in answer.label])
+    clear = np.abs(answer.confidence - thetas) > 1e-6
+    assert accepted[clear].tolist() == answer.accepted[clear].tolist()
+    assert 0 < accepted.mean() < 1
 
 
 def test_an_ensemble_is_one_graph_too(deployed, other_digits, tmp_path):

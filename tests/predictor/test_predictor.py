@@ -107,6 +107,22 @@ def test_snapshots_that_do_not_fit_take_turns(deployed, fits, monkeypatch):
         same(predictor(deployed.x), deployed.table, made)
 
 
+def test_a_threshold_per_predicted_class_or_given_group(deployed):
+    digits, table = deployed.digits, deployed.table
+    made = LES(k=3).fit(deployed.learn)
+    confidence = made.confidence(table)
+    by_class = Threshold.at_risk(confidence, table.errors, 0.6, groups=table.y_hat, small="join")
+    answer = Predictor(digits.model(), digits.store, made, by_class)(deployed.x)
+    assert answer.accepted.tolist() == by_class.accepts(confidence, table.y_hat).tolist()
+    sites = np.where(np.arange(len(confidence)) % 2, "north", "south")
+    by_site = Threshold.at_risk(confidence, table.errors, 0.5, groups=sites)
+    predictor = Predictor(digits.model(), digits.store, made, by_site)
+    answer = predictor(deployed.x, groups=sites)
+    assert answer.accepted.tolist() == by_site.accepts(confidence, sites).tolist()
+    with pytest.raises(InvalidInput, match="`groups` must be of type str"):
+        predictor(deployed.x)
+
+
 def test_many_threads(deployed):
     digits = deployed.digits
     predictor = Predictor(digits.model(), digits.store, AES(k=3))

@@ -8,6 +8,7 @@ from snapsure import (
     AES,
     PES,
     Platt,
+    Report,
     ScoreTable,
     Threshold,
     brier,
@@ -71,7 +72,7 @@ def test_the_guarantee_holds_for_whichever_position_is_chosen():
     for _ in range(300):
         kappa = rng.random(400)
         wrong = rng.random(400) > kappa
-        both = [_positions(score, wrong, 2 * POSITIONS) for score in (kappa, kappa**2)]
+        both = [_positions(score, wrong, 2 * POSITIONS, ~wrong) for score in (kappa, kappa**2)]
         bound, theta = min(
             (each.bounds[0.1].min(), each.theta[each.bounds[0.1].argmin()] ** power)
             for each, power in zip(both, (1, 0.5), strict=True)
@@ -143,6 +144,37 @@ def test_points_and_classes(table, found):
     (only,) = found.classes  # the simulated points are all predicted as class 0
     accepted = Threshold.at_coverage(aes, 0.8).accepts(aes)
     assert (only.accepted, only.wrong) == (accepted.sum(), table.errors[accepted].sum())
+
+
+def test_how_much_of_the_risk_is_of_points_of_none_of_the_classes(table, found):
+    assert (found.strangers, found.strange) == (0, 0)
+    assert not found.positions["AES"].strange.any()
+    y = np.where(np.arange(table.y.size) % 7 == 0, -1, table.y)
+    strangers = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, y)
+    with_them = find(strangers)
+    assert with_them.strangers == (y == -1).sum()
+    assert with_them.strange == (y == -1).sum() / strangers.errors.sum()
+    aes = AES().confidence(strangers)
+    for i in (0, 99, POSITIONS - 1):
+        accepted = Threshold.at_coverage(aes, (i + 1) / POSITIONS).accepts(aes)
+        wrong = accepted & strangers.errors
+        share = (wrong & (y == -1)).sum() / max(wrong.sum(), 1)
+        assert with_them.positions["AES"].strange[i] == share
+    rows = evaluate(strangers, names=["softmax"], methods=METHODS).boards["softmax"].rows
+    assert with_them.results == {row.method: row for row in rows}
+
+
+def test_the_page_names_points_of_none_of_the_classes(table):
+    assert "none of the classes" not in Report(table).html()
+    y = np.where(table.errors, -1, table.y)
+    strangers = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, y)
+    html = " ".join(Report(strangers, classes=["a", "b"]).html().split())
+    assert (
+        f"{table.errors.sum()} of the points belong to none of the classes, so that every answer "
+        "to them is wrong: they are 100.0 % of the errors." in html
+    )
+    assert "<span>is none of the classes</span>" in html
+    assert '<dd data-role="strange"></dd>' in html
 
 
 def test_what_aes_has_not_moved_is_not_listed():

@@ -158,6 +158,17 @@ def test_the_slider_shows_what_the_library_computes(chromium, page_file, table):
 
 
 @needs_browser
+def test_the_slider_shows_the_share_of_points_of_none_of_the_classes(chromium, table, tmp_path):
+    y = np.where(np.arange(table.y.size) % 9 == 0, -1, table.y)
+    strangers = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, y)
+    path = Report(strangers).save(tmp_path / "report.html")
+    with opened(chromium, path) as page:
+        page.fill('[data-role="coverage"]', "120")
+        share = find(strangers).positions["AES"].strange[119]
+        assert shown(page, "strange") == f"{100 * share:.1f} %"
+
+
+@needs_browser
 def test_the_rule_in_the_chart_follows(chromium, page_file):
     """Its place in the picture, before and after."""
     rule = "[data-chart=rc] .mark-rule.role-mark line"

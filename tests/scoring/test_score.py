@@ -427,6 +427,16 @@ def test_data_whose_rows_do_not_line_up(digits):
     )
 
 
+def test_every_answer_to_a_point_of_none_of_the_classes_is_wrong(digits, table):
+    images, labels = digits.test
+    strange = torch.arange(len(labels)) % 3 == 0
+    data = images, torch.where(strange, -1, labels)
+    told = score(digits.model(), digits.store, data, SoftmaxResponse(), progress=False)
+    assert (told.y == data[1].numpy()).all()
+    assert told.errors[strange.numpy()].all()
+    assert (told.kappa("softmax") == table.kappa("softmax")).all()
+
+
 def test_data_that_is_none(digits):
     images, labels = digits.test
     assert refusal(digits, data=(images[:0], labels[:0])) == (
@@ -437,7 +447,8 @@ def test_data_that_is_none(digits):
         "pass both from the same rows"
     )
     assert refusal(digits, data=(images, labels + 7)) == (
-        f"labels of `data` must lie in 0…9, got {int((labels + 7)[(labels + 7) > 9][0])} at row "
+        "labels of `data` must lie in 0…9, or be −1 for points of none of the classes, got "
+        f"{int((labels + 7)[(labels + 7) > 9][0])} at row "
         f"{int(np.flatnonzero((labels + 7).numpy() > 9)[0])}: number the classes as the model does"
     )
     assert refusal(digits, data=TensorDataset(images, labels, labels)) == (

@@ -18,7 +18,7 @@ def logits_of(table: ScoreTable) -> Floats:
 
 
 def labels_of(table: ScoreTable) -> Ints:
-    """True classes, each one that the logits have."""
+    """True classes, each one that the logits have, or −1 for none of them."""
     assert table.y is not None  # `fit` has asked for errors
     _validate.in_range(table.y, logits_of(table).shape[1], "`y`")
     return table.y

@@ -7,6 +7,7 @@ import numpy as np
 
 from snapsure import _validate
 from snapsure._types import Floats, Ints
+from snapsure.errors import InvalidInput
 from snapsure.estimators._base import EQUAL, Estimator, State
 from snapsure.estimators._logits import labels_of, logits_of, softmax_response, top_log_odds
 from snapsure.metrics import aurc
@@ -25,7 +26,9 @@ class Temperature(Estimator):
     With `by="nll"`, T has the least mean negative log-likelihood of the classes, −ln softmax(z/T)
     at y (Guo, Pleiss, Sun & Weinberger 2017); this is convex in 1/T, and Newton's method finds it.
     With `by="aurc"`, T has the least AURC of 0.01, 0.02, …, 1.99, the one nearest to 1 of equals
-    (Cattelan & Silva 2024). T changes no prediction, but it does change which point is surer.
+    (Cattelan & Silva 2024). A point of none of the classes (y = −1) has no likelihood, so that NLL
+    leaves it out; to AURC it is one more error. T changes no prediction, but it does change which
+    point is surer.
 
     `Platt` is another thing: it maps a κ to the probability of being right, and keeps its order.
 
@@ -67,7 +70,16 @@ class Temperature(Estimator):
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         z, y = logits_of(table), labels_of(table)
-        best = _of_least_nll(z, y) if self.by == "nll" else _of_least_aurc(z, y)
+        if self.by == "aurc":
+            best = _of_least_aurc(z, y)
+        else:
+            known = y != _validate.NO_CLASS
+            if not known.any():
+                raise InvalidInput(
+                    f"`table` must have points that belong to a class, got {y.size} of none of "
+                    "them (y = −1): add some"
+                )
+            best = _of_least_nll(z[known], y[known])
         return {"epochs": [int(table.epochs[-1])], "temperature": best}
 
     def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:

@@ -90,7 +90,8 @@ def _arrays(run: Run) -> dict[str, Any]:
 
 def _small(labels: Ints) -> Array:
     """In as few bytes as the classes need."""
-    return labels.astype(np.min_scalar_type(int(labels.max())))
+    ends = (np.min_scalar_type(int(end)) for end in (labels.min(), labels.max()))
+    return labels.astype(np.result_type(*ends))
 
 
 def _read(path: Path, renamed: Mapping[str, str]) -> Run:

@@ -37,7 +37,7 @@ class Graph(nn.Module):
         self._members = len(predictor.snapshots.members)
         self._epochs = predictor.epochs[::-1]  # as the modules are, the latest first
         self._estimator, self._calibration = predictor.estimator, predictor.calibration
-        self._theta = -math.inf if predictor.threshold is None else predictor.threshold.theta
+        self._threshold = predictor.threshold
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The answer for a batch."""
@@ -49,7 +49,17 @@ class Graph(nn.Module):
         odds = torch.stack([_log_odds(one, label) for one in logits])
         kappa = odds.sigmoid().view(len(self._epochs), self._members, -1).mean(dim=1)
         confidence = self._confidence(dict(zip(self._epochs, kappa, strict=True)))
-        return label, confidence, confidence >= self._theta
+        return label, confidence, confidence >= self._theta(label, final[0].shape[1])
+
+    def _theta(self, label: Tensor, classes: int) -> Any:
+        """The threshold, or that of each predicted class."""
+        if self._threshold is None:
+            return -math.inf
+        groups = self._threshold.groups
+        if groups is None:
+            return self._threshold.theta
+        by_class = [groups.get(number, math.inf) for number in range(classes)]
+        return torch.tensor(by_class, dtype=torch.float64, device=label.device)[label]
 
     def _confidence(self, kappa: Mapping[int, Tensor]) -> Tensor:
         score: Tensor = _FORMULAS[type(self._estimator)](self._estimator, kappa)
@@ -130,6 +140,12 @@ def _refuse_what_has_no_graph(predictor: "Predictor", path: Path) -> None:
         raise InvalidInput(
             f"`estimator` must be one of {names} for one graph, got "
             f"{type(predictor.estimator).__name__}: choose among these, or deploy the saved folder"
+        )
+    groups = predictor.threshold and predictor.threshold.groups
+    if groups and not all(isinstance(group, int) for group in groups):
+        raise InvalidInput(
+            "`threshold` must be for all, or per predicted class, to be in a graph, got groups "
+            f"such as {next(iter(groups))!r}: deploy the saved folder"
         )
     if predictor.networks.in_turns:
         raise InvalidInput(

@@ -251,10 +251,10 @@ class Predictor:
     def _answered(self, table: ScoreTable, groups: Any) -> Answer:
         confidence = self.confidence(table)
         if self.threshold is None:
-            accepted = np.ones(confidence.size, dtype=np.bool_)
-        else:
-            accepted = self.threshold.accepts(confidence)
-        return Answer(table.y_hat, confidence, accepted)
+            return Answer(table.y_hat, confidence, np.ones(confidence.size, dtype=np.bool_))
+        if groups is None and self.threshold.groups is not None:
+            groups = table.y_hat
+        return Answer(table.y_hat, confidence, self.threshold.accepts(confidence, groups))
 
     def save(self, folder: str | Path) -> None:
         """Write all that answers need to a new folder: numbers as JSON, weights as safetensors.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from snapsure import _validate
 from snapsure._types import Bools, Floats, Ints
 from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
@@ -46,6 +47,7 @@ class Positions:
     low: Floats
     high: Floats
     handed: Ints
+    strange: Floats  # share of the accepted errors at points of none of the classes
     bounds: dict[float, Floats]
 
 
@@ -116,6 +118,8 @@ class Findings:
     mistakes: Ints  # rows, surest first
     moved: dict[str, Ints]  # rows that AES moved most, by what became of them
     classes: list[ClassRisk]
+    strangers: int  # points of none of the classes …
+    strange: float  # … and their share of all errors
     final: Floats
     aes: Floats
 
@@ -146,6 +150,7 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0, chapters: i
     scores = {"AES": aes, "final": final}
     choices = POSITIONS * len(scores) * chapters
     groups, surer = _groups(values, wrong)
+    strange = wrong & (table.y == _validate.NO_CLASS) & (table.labels != _validate.NO_CLASS).all()
     return Findings(
         kappa=name,
         accuracy=float(1 - wrong.mean()),
@@ -154,7 +159,9 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0, chapters: i
         splits=splits,
         resamples=resamples,
         results={result.method: result for result in board.rows},
-        positions={each: _positions(score, wrong, choices) for each, score in scores.items()},
+        positions={
+            each: _positions(score, wrong, choices, strange) for each, score in scores.items()
+        },
         curves={each: _curve(score, wrong) for each, score in scores.items()}
         | {"κ*": _thinned_best(wrong)},
         accuracies=(table.labels == table.y).mean(axis=1),
@@ -166,6 +173,8 @@ def find(table: ScoreTable, kappa: str | None = None, seed: int = 0, chapters: i
         mistakes=_surest(np.flatnonzero(wrong), aes),
         moved=_moved(final, aes, wrong),
         classes=_classes(aes, table.y_hat, wrong),
+        strangers=int(strange.sum()),
+        strange=float(strange.sum() / wrong.sum()),
         final=final,
         aes=aes,
     )
@@ -205,7 +214,7 @@ def _interval(errors: Floats, n: Ints, level: float = 0.95) -> tuple[Floats, Flo
     return low, high
 
 
-def _positions(score: Floats, wrong: Bools, choices: int) -> Positions:
+def _positions(score: Floats, wrong: Bools, choices: int, strange: Bools) -> Positions:
     counts = np.ceil(np.arange(1, POSITIONS + 1) / POSITIONS * score.size - 1e-9).astype(np.int64)
     theta, n, errors = _accepted(score, wrong, counts)
     low, high = _interval(errors, n)
@@ -213,7 +222,9 @@ def _positions(score: Floats, wrong: Bools, choices: int) -> Positions:
     bounds = {
         delta: np.array([upper_bound(e, m, delta / choices) for e, m in pairs]) for delta in DELTAS
     }
-    return Positions(n / score.size, theta, errors / n, low, high, score.size - n, bounds)
+    theirs = _accepted(score, strange, counts)[2] / np.maximum(errors, 1)
+    handed = score.size - n
+    return Positions(n / score.size, theta, errors / n, low, high, handed, theirs, bounds)
 
 
 def _curve(score: Floats, wrong: Bools) -> Curve:

@@ -47,6 +47,7 @@ function update(chapter) {
   part("interval").textContent = `${percent(each.low[i], 2)} … ${percent(each.high[i], 2)}`;
   part("handed").textContent = each.handed[i].toLocaleString("en-US");
   part("bound").textContent = percent(each.bounds[part("delta").value][i], 2);
+  if (part("strange")) part("strange").textContent = percent(each.strange[i]);
   // One sentence when the hand rests, not six at every step.
   clearTimeout(chapter.speech);
   chapter.speech = setTimeout(() => {

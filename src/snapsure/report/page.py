@@ -150,6 +150,7 @@ class Report:
                 "low": plain(each.low),
                 "high": plain(each.high),
                 "handed": plain(each.handed),
+                "strange": plain(each.strange),
                 "bounds": {f"{delta:g}": _up(values) for delta, values in each.bounds.items()},
             }
             for score, each in found.positions.items()
@@ -188,6 +189,8 @@ class Report:
         }
 
     def _class(self, label: int) -> str:
+        if label == _validate.NO_CLASS:
+            return "none of the classes"
         if self._classes is None or label >= len(self._classes):
             return f"class {label}"
         name = str(self._classes[label])

@@ -45,6 +45,7 @@ def score(
         snapshots by `.select`.
     data : DataLoader, Dataset, (inputs, labels) or inputs
         The points, in a fixed order. Labels may be missing.
+        A label of −1 says that a point belongs to none of the classes: every answer is wrong.
     kappas : Kappa or sequence of them, optional
         `SoftmaxResponse()` if not given. Others:
         `SoftmaxResponse()`, `NNDistance(train)`, `MCDropout()`, ...

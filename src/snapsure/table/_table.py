@@ -41,7 +41,8 @@ class ScoreTable:
     y_hat : (n,) int array
         The final classifier's prediction: κ of every snapshot is the confidence in this.
     y : (n,) int array or None
-        The true labels, where known.
+        The true labels, where known; −1 for a point that belongs to none of the classes, so that
+        every answer to it is wrong.
     logits : (n, classes) array or None
         The final snapshot's, where known: what temperature scaling and MaxLogit-pNorm work on.
     provenance : dict
@@ -264,7 +265,7 @@ class ScoreTable:
         probs : (T, n, classes)
             What each snapshot gives each class, the final snapshot last.
         y : (n,), optional
-            True labels, 0 … classes − 1.
+            True labels, 0 … classes − 1, or −1 for points of none of the classes.
         epochs : (T,), optional
             1 … T if not given.
         """

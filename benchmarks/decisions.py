@@ -1,0 +1,169 @@
+"""How much a promised risk lets through, ours beside MAPIE's: `python -m benchmarks.decisions`.
+
+Prints the table of decisions.md. Every way sees the same points and makes the same promise: with
+probability 1 − DELTA, at most a share `risk` of what is accepted is wrong. For MAPIE this is the
+precision of a binary classifier whose positive answer is "accept" and whose truth is "was right".
+"""
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.harness import Case, peak_megabytes
+from snapsure import Threshold
+from snapsure._types import Bools, Floats
+from snapsure.errors import Infeasible
+from snapsure.threshold._binomial import needed
+
+DELTA, DRAWS = 0.05, 200
+
+
+class Regime(NamedTuple):
+    """Points of confidence 1 − u, u even in [0, 1], and how often they are wrong."""
+
+    name: str
+    points: int
+    risk: float
+    wrong: Callable[[Floats], Floats]
+    true_risk: Callable[[float], float]  # of the surest share
+    levels: int | None = None  # of the confidence
+
+
+def _ordinary(u: Floats) -> Floats:
+    return 0.3 * u**2
+
+
+def _upside_down(u: Floats) -> Floats:
+    return np.where(u < 0.004, 1, 0.3 * u**2)
+
+
+def _upside_down_risk(share: float) -> float:
+    top = min(share, 0.004)
+    return (top - 0.1 * top**3 + 0.1 * share**3) / share
+
+
+def _ordinary_risk(share: float) -> float:
+    return 0.1 * share**2
+
+
+REGIMES = [
+    Regime("10 % wrong, 200 points", 200, 0.05, _ordinary, _ordinary_risk),
+    Regime("10 % wrong, 1,000 points", 1000, 0.05, _ordinary, _ordinary_risk),
+    Regime("10 % wrong, 5,000 points", 5000, 0.05, _ordinary, _ordinary_risk),
+    Regime("10 % wrong, 5,000 points", 5000, 0.02, _ordinary, _ordinary_risk),
+    Regime("17 levels of confidence", 1000, 0.05, _ordinary, _ordinary_risk, 17),
+    Regime("the surest 0.4 % wrong", 1000, 0.05, _upside_down, _upside_down_risk),
+    Regime("3 % wrong everywhere", 1000, 0.05, lambda u: 0.03 + 0 * u, lambda share: 0.03),
+    Regime("5.01 % wrong everywhere", 1000, 0.05, lambda u: 0.0501 + 0 * u, lambda share: 0.0501),
+]
+
+
+def ours(kappa: Floats, errors: Bools, risk: float) -> float:
+    """Our threshold, infinite where there is none."""
+    try:
+        return Threshold.at_risk(kappa, errors, risk, DELTA).theta
+    except Infeasible:
+        return np.inf
+
+
+def mapies(kappa: Floats, errors: Bools, risk: float, method: Any, highest: float = 0.99) -> float:
+    """MAPIE's threshold among 100, infinite where there is none."""
+    from mapie.risk_control import BinaryClassificationController
+
+    controller = BinaryClassificationController(
+        predict_function=lambda x: np.column_stack([1 - x, x]),
+        risk="precision",
+        target_level=1 - risk,
+        confidence_level=1 - DELTA,
+        best_predict_param_choice="recall",
+        list_predict_params=np.linspace(0, highest, 100),
+        fwer_method=method,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        controller.calibrate(kappa, (~errors).astype(int))
+    best = controller.best_predict_param
+    return np.inf if best is None else float(best)
+
+
+def ways(regime: Regime) -> dict[str, Callable[[Floats, Bools, float], float]]:
+    """Ours, and what MAPIE offers; the last with a start that its user must know."""
+    from mapie.risk_control.fwer_control import FWERFixedSequenceTesting
+
+    start = 1 - 1.25 * needed(regime.risk, DELTA) / regime.points  # room for chance
+    return {
+        "ours": ours,
+        "Holm (its default)": partial(mapies, method="bonferroni_holm"),
+        "fixed sequence": partial(mapies, method="fixed_sequence"),
+        "10 starts": partial(mapies, method=FWERFixedSequenceTesting(10)),
+        "begun by hand": partial(mapies, method="fixed_sequence", highest=start),
+    }
+
+
+def measured(regime: Regime) -> Iterator[tuple[str, float, float]]:
+    """Each way's mean coverage, and how often its promise was broken."""
+    for name, way in ways(regime).items():
+        coverage, broken = np.zeros(DRAWS), np.zeros(DRAWS, dtype=bool)
+        for seed in range(DRAWS):
+            rng = np.random.default_rng(seed)
+            u = rng.random(regime.points)
+            kappa = 1 - u
+            if regime.levels:
+                kappa = np.ceil(kappa * regime.levels) / regime.levels
+            theta = way(kappa, rng.random(regime.points) < regime.wrong(u), regime.risk)
+            if regime.levels and theta < np.inf:  # the lower edge of its level
+                theta = (np.ceil(round(theta * regime.levels, 9)) - 1) / regime.levels
+            share = 1 - max(theta, 0)
+            coverage[seed] = max(share, 0)
+            broken[seed] = share > 0 and regime.true_risk(share) > regime.risk
+        yield name, float(coverage.mean()), float(broken.mean())
+
+
+def main() -> None:
+    """Print the table."""
+    if importlib.util.find_spec("mapie") is None:
+        raise SystemExit("MAPIE must be installed: pip install -r benchmarks/requirements.txt")
+    names = list(ways(REGIMES[0]))
+    print(f"Accepted, % (promises broken, %); delta = {DELTA:.0%}, {DRAWS} draws\n")
+    print("| points | risk | " + " | ".join(names) + " |")
+    print("|---|--:|" + "--:|" * len(names))
+    for regime in REGIMES:
+        cells = [f"{100 * c:.1f} ({100 * b:.1f})" for _, c, b in measured(regime)]
+        print(f"| {regime.name} | {regime.risk:.0%} | " + " | ".join(cells) + " |", flush=True)
+
+
+def _million() -> tuple[Floats, Bools]:
+    rng = np.random.default_rng(0)
+    u = rng.random(10**6)
+    return 1 - u, rng.random(10**6) < _ordinary(u)
+
+
+def cases() -> Iterator[Case]:
+    """Every row of the table of times."""
+    kappa, errors = _million()
+    yield Case(
+        "Threshold.at_risk, 10⁶ points",
+        "np.argsort",
+        lambda: Threshold.at_risk(kappa, errors, 0.05),
+        lambda: np.argsort(-kappa),
+        at_most=5,
+        rounds=5,
+    )
+
+
+def memory() -> dict[str, float]:
+    """Peak megabytes."""
+    kappa, errors = _million()
+    return {
+        "Threshold.at_risk, 10⁶ points": peak_megabytes(
+            lambda: Threshold.at_risk(kappa, errors, 0.05)
+        )
+    }
+
+
+if __name__ == "__main__":
+    main()
