@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import decisions, groups, metrics, scoring, sketch
+from benchmarks import decisions, deploy, groups, metrics, scoring, sketch
 from benchmarks.harness import machine, measure
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     console = Console(width=140)
     table = Table("work", "ours", "reference", "reference is", "ratio (quartiles)", "goal", "")
     results = []
-    parts = (metrics, sketch, scoring, groups, decisions)
+    parts = (metrics, sketch, scoring, groups, decisions, deploy)
     for case in itertools.chain.from_iterable(part.cases() for part in parts):
         result = measure(case)
         results.append(result)

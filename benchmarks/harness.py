@@ -16,7 +16,10 @@ Work = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison. `at_most` bounds ours / theirs, `at_least` bounds theirs / ours."""
+    """One comparison.
+
+    `at_most` bounds ours / theirs, `at_least` theirs / ours, `at_most_more` ours − theirs, seconds.
+    """
 
     name: str
     reference: str
@@ -24,6 +27,7 @@ class Case:
     theirs: Work
     at_most: float | None = None
     at_least: float | None = None
+    at_most_more: float | None = None
     rounds: int = 9
 
 
@@ -58,6 +62,10 @@ def measure(case: Case) -> Result:
         goal, met = f"≥ {case.at_least:g}× faster", ratio >= case.at_least
     elif case.at_most is not None:
         goal, met = f"≤ {case.at_most:g}×", ratio <= case.at_most
+    elif case.at_most_more is not None:
+        more = median(o - t for o, t in pairs)
+        goal = f"≤ +{1e3 * case.at_most_more:g} ms (is {1e3 * more:+.2f})"
+        met = more <= case.at_most_more
     low, high = np.quantile(ratios, [0.25, 0.75])
     return Result(
         case.name,
