@@ -54,23 +54,24 @@ def network(width: int) -> nn.Sequential:
 def trained(images: Images, epochs: int, width: int) -> nn.Module:
     """By SGD, with mirrored images."""
     torch.manual_seed(0)
-    model = network(width).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = network(width)
     steps = epochs * (len(images) // BATCH)
     optimizer = torch.optim.SGD(
         model.parameters(), LEARNING_RATE, momentum=0.9, nesterov=True, weight_decay=5e-4
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for epoch in range(epochs):
-        for rows in torch.randperm(len(images))[: steps // epochs * BATCH].split(BATCH):
+        for rows in torch.randperm(len(images))[: steps // epochs * BATCH].view(-1, BATCH):
             pixels = images.pixels[rows].float()
             mirrored = torch.where(torch.rand(len(rows), 1, 1, 1) < 0.5, pixels, pixels.flip(2))
             loss = functional.cross_entropy(model(mirrored), images.labels[rows].long())
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
         print(f"epoch {epoch + 1} of {epochs}: loss {loss.item():.2f}", file=sys.stderr)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def noise(pixels: Tensor, severity: int) -> Tensor:
@@ -101,7 +102,8 @@ CORRUPTIONS = {"noise": noise, "blur": blur, "contrast": contrast}
 def answers(model: nn.Module, pixels: Tensor, labels: Tensor) -> tuple[Column, Column]:
     """Softmax response, and errors."""
     with torch.inference_mode():
-        logits = torch.cat([model(part) for part in pixels.clamp(0, 255).round().split(500)])
+        batches = pixels.clamp(0, 255).round().view(-1, 500, *pixels.shape[1:])
+        logits = torch.cat([model(batch) for batch in batches])
     top = logits.double().softmax(dim=1).max(dim=1)
     return top.values.numpy(), (top.indices != labels).double().numpy()
 

@@ -12,7 +12,7 @@ from scipy.special import betaln
 from scipy.stats import binomtest
 
 from snapsure import Monitor, Threshold
-from snapsure._betting import Bets, RankCuts, rate_interval, start_weights, tail
+from snapsure._betting import Bets, RankCuts, rate_interval, start_weights
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.monitor import _RISK_ODDS, _SHIFT_ODDS, Alarm
 
@@ -87,12 +87,12 @@ def test_evidence_is_the_definitions(ties):
 
 
 def test_weights_of_the_starts_sum_to_one():
-    weights = start_weights(0, 5000)
+    weights, waiting = start_weights(0, 5000)
     assert weights == pytest.approx([weight(s) for s in range(1, 5001)], rel=1e-9)
-    assert weights.sum() + tail(np.array([5000]))[0] == pytest.approx(1)
-    assert start_weights(3000, 5) == pytest.approx(weights[3000:3005], rel=1e-12)
-    far = 10**15  # where a difference of tails would be nothing but rounding
-    assert start_weights(far, 1)[0] == pytest.approx(
+    assert waiting == pytest.approx(1 - np.cumsum(weights))
+    assert start_weights(3000, 5)[0] == pytest.approx(weights[3000:3005], rel=1e-12)
+    far = 10**15  # where a difference of what waits would be nothing but rounding
+    assert start_weights(far, 1)[0][0] == pytest.approx(
         0.5 / far / (1 + math.log(far / 1000)) ** 2, rel=1e-6
     )
 
@@ -390,9 +390,9 @@ def test_of_many_streams_one_must_show_the_evidence_for_all():
         ),
         (
             lambda: Monitor(THRESHOLD).merge(Monitor(THRESHOLD, alpha=0.1)),
-            "`others` must watch the same threshold, promise and alpha, got theta 0.5, risk 0.1, "
-            "alpha 0.1 on risk for theta 0.5, risk 0.1, alpha 0.05 on risk: make all monitors "
-            "alike",
+            "`others` must watch the same threshold, promise and alpha, got theta 0.5 at coverage "
+            "0.5, risk 0.1, alpha 0.1 on risk for theta 0.5 at coverage 0.5, risk 0.1, alpha 0.05 "
+            "on risk: make all monitors alike",
         ),
     ],
 )

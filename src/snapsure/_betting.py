@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snapsure._types import Array, Bools, Floats
+from snapsure._types import Bools, Floats
 from snapsure.errors import InvalidInput
 from snapsure.metrics._bootstrap import Interval
 
@@ -32,21 +32,18 @@ class Crossing(NamedTuple):
     observed: float  # the chance of yes that the wealth speaks for
 
 
-def tail(points: Array) -> Floats:
-    """Weight of the starts after so many points: 1 at first, falling to 0."""
-    later = 0.5 / (1 + np.log1p(points / _SCALE))
-    return np.where(points == 0, 1.0, later)
+def start_weights(points: int, n: int) -> tuple[Floats, Floats]:
+    """Weights of a start at each of the n points after these, and of all starts after each.
 
-
-def start_weights(points: int, n: int) -> Floats:
-    """Weights of a start at each of the n points after these: differences of `tail`."""
-    at = np.arange(points, points + n, dtype=np.float64)
-    before, after = np.log1p(at / _SCALE), np.log1p((at + 1) / _SCALE)
-    # As a product: far out, a difference of tails is all rounding.
-    weights = 0.5 * np.log1p(1 / (_SCALE + at)) / ((1 + before) * (1 + after))
+    Half at the first point. What waits after t points falls from the other half as 1 / ln t.
+    """
+    at = np.arange(points, points + n + 1, dtype=np.float64)
+    logs = 1 + np.log1p(at / _SCALE)
+    # As a product: far out, a difference of what waits is all rounding.
+    weights = 0.5 * np.log1p(1 / (_SCALE + at[:-1])) / (logs[:-1] * logs[1:])
     if points == 0:
         weights[0] += 0.5
-    return np.asarray(weights)
+    return weights, 0.5 / logs[1:]
 
 
 class Bets:
@@ -97,23 +94,25 @@ class Bets:
         gain /= 1 + chance[:, None, :] * self._more
         gain = gain.reshape(n, -1)
         grown = np.cumprod(gain, axis=0)
-        started = start_weights(self.points, n)[:, None] * (gain / grown)
-        started *= np.exp(-offset)
-        wealth = np.cumsum(started, axis=0)
+        weights, waiting = start_weights(self.points, n)
+        gain /= grown
+        gain *= weights[:, None] * np.exp(-offset)
+        wealth = np.cumsum(gain, axis=0)
         wealth += np.exp(self._log_wealth - offset)
         wealth *= grown
         top = float(offset.max())
-        waiting = tail(np.arange(self.points + 1.0, self.points + n + 1)) * math.exp(-top)
-        evidence = np.log(wealth @ np.exp(offset - top) / offset.size + waiting) + top
-        if self.crossing is None and float(evidence.max()) >= self.level:
+        shares = np.exp(offset - top)
+        evidence = np.log(wealth @ shares / offset.size + waiting * math.exp(-top)) + top
+        highest = float(evidence.max())
+        if self.crossing is None and highest >= self.level:
             at = int(np.argmax(evidence >= self.level))
-            share = wealth[at] * np.exp(offset - top)
-            self.crossing = self._crossing(self.points + at + 1, share, chance[at % len(chance)])
+            rich = wealth[at] * shares
+            self.crossing = self._crossing(self.points + at + 1, rich, chance[at % len(chance)])
         with np.errstate(divide="ignore"):
             self._log_wealth = np.maximum(np.log(wealth[-1]) + offset, _NOTHING)
         self.points += n
         self.now = float(evidence[-1])
-        self.peak = max(self.peak, float(evidence.max()))
+        self.peak = max(self.peak, highest)
 
     def _crossing(self, point: int, wealth: Floats, chance: Floats) -> Crossing:
         """The richest question, and the mean of what its bets say, by their wealth."""
@@ -175,7 +174,9 @@ class RankCuts:
         bits = np.random.PCG64(np.random.SeedSequence([self._seed, 1])).advance(self._drawn)
         ties = np.random.Generator(bits).random(n)[:, None]
         column = values[:, None]
-        above = (column > self.kappa) | ((column == self.kappa) & (ties > self._ties))
+        above, tied = column > self.kappa, column == self.kappa
+        if tied.any():
+            above |= tied & (ties > self._ties)
         count = np.cumsum(above, axis=0)
         chance = (self._above + count - above) / (self._gaps + np.arange(n))[:, None]
         self._above = self._above + count[-1]

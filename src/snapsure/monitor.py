@@ -364,7 +364,8 @@ class Monitor:
     def _terms(self) -> str:
         """What monitors that are merged must share."""
         alarms = " and ".join(kind for kind, _ in self._bets())
-        return f"theta {self._theta}, risk {self._promise}, alpha {self._alpha} on {alarms}"
+        threshold = f"theta {self._theta} at coverage {self._expected_coverage}"
+        return f"{threshold}, risk {self._promise}, alpha {self._alpha} on {alarms}"
 
     def _refuse_if_merged(self) -> None:
         if self._streams > 1:
