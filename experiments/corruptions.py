@@ -2,10 +2,11 @@
 
     python -m experiments.corruptions folder-of-parquet-files
 
-Trains a small network (minutes on one core), fits a threshold on half of the test images, and
+Trains a small network (two minutes on one core), fits a threshold on half of the test images, and
 answers the other half: first clean, then corrupted. Half and order are drawn anew for each run.
 Corruptions and severities 1, 3 and 5 are those of CIFAR-100-C (Hendrycks & Dietterich 2019).
-Prints how many answers after the change the alarms come, as median and 90 % of the runs.
+Prints how many answers after the change the alarms come: median / 90 % of the runs, and in how many
+runs they come at all within 4,000. On the clean line alarms are false.
 """
 
 import sys
@@ -42,7 +43,7 @@ Column = NDArray[np.float64]
 
 
 def network(width: int) -> nn.Sequential:
-    """Four convolutions of stride 2 or pooled, and a linear layer."""
+    """Four convolutions, pooled, and a linear layer."""
     layers: list[nn.Module] = [Pixels(MEAN, STD, 32)]
     for before, after in ((3, width), (width, 2 * width), (2 * width, 4 * width)):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
@@ -151,8 +152,8 @@ def row(name: str, clean: tuple[Column, Column], changed: tuple[Column, Column])
 
 def main(
     data: Annotated[Path, typer.Argument(help="Folder of CIFAR-100's parquet files.")],
-    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 5,
-    width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 24,
+    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 3,
+    width: Annotated[int, typer.Option(help="Channels of the first convolution.")] = 16,
 ) -> None:
     """Train, corrupt, watch."""
     torch.set_num_threads(1)
