@@ -59,7 +59,7 @@ SHIFTS: dict[str, Callable[[Rng, int], Answers]] = {
 
 def made(rng: Rng, seed: int) -> Monitor:
     held_out, _ = usual(rng, REFERENCE)
-    return Monitor(Threshold(THETA, COVERAGE, RISK), held_out, alpha=ALPHA, seed=seed)
+    return Monitor(Threshold(THETA, COVERAGE), held_out, risk=RISK, alpha=ALPHA, seed=seed)
 
 
 def false_alarms(first: int, last: int) -> None:

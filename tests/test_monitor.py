@@ -16,7 +16,11 @@ from snapsure._betting import Bets, RankCuts, rate_interval, start_weights
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.monitor import _RISK_ODDS, _SHIFT_ODDS, Alarm
 
-THRESHOLD = Threshold(0.5, 0.5, 0.1)
+THRESHOLD = Threshold(0.5, 0.5)
+
+
+def watch(held_out=None, risk=0.1, **settings):
+    return Monitor(THRESHOLD, held_out, risk=risk, **settings)
 
 
 def reference(seed=0, n=200):
@@ -76,7 +80,7 @@ def test_evidence_is_the_definitions(ties):
     held_out = reference(n=50).round(1) if ties else reference(n=50)
     kappa, errors = stream(2, 60, ties)
     kappa[30:] **= 3
-    monitor = Monitor(THRESHOLD, held_out)
+    monitor = watch(held_out)
     monitor.update(kappa, errors)
     shift = slow_evidence(slow_ranks(held_out, kappa), _SHIFT_ODDS)
     assert monitor._shift_bets.now == pytest.approx(math.log(shift), abs=1e-9)
@@ -127,7 +131,7 @@ def test_how_the_stream_is_cut_does_not_matter(sizes, ties):
     kappa, errors = stream(3, 1000, ties)
     kappa[600:] **= 2
     held_out = reference().round(1) if ties else reference()
-    whole, parts = Monitor(THRESHOLD, held_out), Monitor(THRESHOLD, held_out)
+    whole, parts = watch(held_out), watch(held_out)
     whole.update(kappa, errors)
     for piece in np.split(np.arange(1000), np.minimum(np.cumsum(sizes), 1000)):
         if piece.size:
@@ -135,7 +139,7 @@ def test_how_the_stream_is_cut_does_not_matter(sizes, ties):
     assert same(parts, whole)
     assert whole.alarms
     assert parts._cuts.state == whole._cuts.state  # the random order of ties too
-    later = Monitor(THRESHOLD, held_out)
+    later = watch(held_out)
     later.update(kappa)
     later.feedback(kappa, errors)
     assert same(later, whole)
@@ -154,8 +158,8 @@ def same(a, b):
 
 def test_saved_and_resumed_is_as_if_it_never_stopped(tmp_path):
     path = tmp_path / "monitor.json"
-    unbroken = Monitor(THRESHOLD, reference(), seed=3)
-    Monitor(THRESHOLD, reference(), seed=3).save(path)
+    unbroken = watch(reference(), seed=3)
+    watch(reference(), seed=3).save(path)
     for seed in range(4):
         batch = stream(seed, 700, ties=seed % 2 == 0)
         unbroken.update(*batch)
@@ -169,7 +173,7 @@ def test_saved_and_resumed_is_as_if_it_never_stopped(tmp_path):
 def test_memory_is_fixed(tmp_path):
     sizes = []
     for n in (100, 100_000):
-        monitor = Monitor(THRESHOLD, reference(n=n))
+        monitor = watch(reference(n=n))
         monitor.update(*stream(0, n))
         monitor.save(tmp_path / "monitor.json")
         content = json.loads((tmp_path / "monitor.json").read_text())
@@ -179,7 +183,7 @@ def test_memory_is_fixed(tmp_path):
 
 
 def test_no_evidence_is_too_great():
-    monitor = Monitor(Threshold(0.5, 0.5, 0.001), reference())
+    monitor = watch(reference(), risk=0.001)
     monitor.update(np.full(5000, 0.999), np.ones(5000))
     assert monitor._risk_bets.peak > 5000
     assert monitor.evidence["risk"] == math.exp(709)
@@ -191,7 +195,7 @@ def test_no_evidence_is_too_great():
 def changed(seed, n=20_000, **change):
     """A monitor after a long good time, and then 4,000 answers of which something is changed."""
     rng = np.random.default_rng([seed, 2])
-    monitor = Monitor(Threshold(0.5, 0.5, 0.1), rng.random(2000))
+    monitor = watch(rng.random(2000))
     monitor.update(rng.random(n), rng.random(n) < 0.1)
     assert monitor.alarms == []
     kappa = rng.random(4000) ** change.get("power", 1)
@@ -226,16 +230,19 @@ def test_less_sure_answers_are_found_without_labels():
 
 
 def test_which_alarms_are_on():
-    assert Monitor(THRESHOLD).evidence == {"risk": 1.0}
-    assert Monitor(Threshold(0.5, 0.5), reference()).evidence == {"shift": 1.0}
-    both = Monitor(Threshold(0.5, 0.5), reference(), risk=0.1)
+    kappa = reference(n=2000)
+    promising = Threshold.at_risk(kappa, kappa < 0.1, risk=0.2)
+    assert Monitor(promising)._promise == promising.risk_bound <= 0.2
+    assert watch().evidence == {"risk": 1.0}
+    assert Monitor(THRESHOLD, reference()).evidence == {"shift": 1.0}
+    both = watch(reference())
     assert both.evidence == {"risk": 1.0, "shift": 1.0}
-    assert Monitor(THRESHOLD)._risk_bets.level == math.log(1 / 0.05)
+    assert watch()._risk_bets.level == math.log(1 / 0.05)
     assert both._risk_bets.level == both._shift_bets.level == math.log(2 / 0.05)
 
 
 def test_what_there_is_to_read():
-    monitor = Monitor(THRESHOLD)
+    monitor = watch()
     assert (monitor.seen, monitor.coverage, monitor.labelled, monitor.risk) == (0, None, 0, None)
     assert repr(monitor) == "<Monitor: 0 answers, no alarm>"
     monitor.update(0.9)
@@ -247,7 +254,7 @@ def test_what_there_is_to_read():
         "<Monitor: 4 answers, 0.75 accepted (0.5 at fitting), 2 labelled: risk 0.5 (at most 0.1 "
         "promised), no alarm>"
     )
-    silent = Monitor(Threshold(0.5, 0.5), reference())
+    silent = Monitor(THRESHOLD, reference())
     silent.update([0.9], [0])
     assert repr(silent) == (
         "<Monitor: 1 answers, 1 accepted (0.5 at fitting), 1 labelled: risk 0, no alarm>"
@@ -270,7 +277,7 @@ def test_the_interval_ends_where_the_bets_have_won(yes, n):
 def monitors(k=3, **change):
     made = []
     for seed in range(k):
-        monitor = Monitor(THRESHOLD, reference(n=1000))
+        monitor = watch(reference(n=1000))
         monitor.update(*stream(seed, 3000))
         made.append(monitor)
     kappa, _ = stream(9, 2000)
@@ -319,11 +326,11 @@ def test_a_merge_leaves_its_parts_alone_and_is_for_reading(tmp_path):
 
 
 def test_of_many_streams_one_must_show_the_evidence_for_all():
-    monitor = Monitor(THRESHOLD)
+    monitor = watch()
     while not monitor.alarms:
         monitor.update(0.9, 1)
     assert 20 <= monitor.evidence["risk"] < 20 * 15
-    others = [Monitor(THRESHOLD) for _ in range(15)]
+    others = [watch() for _ in range(15)]
     assert monitor.merge(*others).alarms == []
     while monitor.evidence["risk"] < 20 * 16:
         monitor.update(0.9, 1)
@@ -338,58 +345,58 @@ def test_of_many_streams_one_must_show_the_evidence_for_all():
             "`threshold` must be a Threshold, got float: make one by `Threshold.at_risk`",
         ),
         (
-            lambda: Monitor(Threshold(0.5, 0.5)),
+            lambda: Monitor(THRESHOLD),
             "a monitor must have something to compare with, got a threshold that promises no risk "
             "and no `confidence`: pass the held-out confidences, or `risk`",
         ),
         (
-            lambda: Monitor(THRESHOLD, [0.5] * 14),
+            lambda: watch([0.5] * 14),
             "`confidence` must hold at least 15 held-out points, got 14: hold out more",
         ),
         (
-            lambda: Monitor(THRESHOLD, alpha=5),
+            lambda: watch(alpha=5),
             "`alpha` must lie in (0, 1), got 5: write 95 % as 0.95",
         ),
         (
-            lambda: Monitor(THRESHOLD, risk=1),
+            lambda: watch(risk=1),
             "`risk` must lie in (0, 1), got 1: write 95 % as 0.95",
         ),
         (
-            lambda: Monitor(THRESHOLD, seed=-1),
+            lambda: watch(seed=-1),
             "`seed` must be a whole number ≥ 0, got -1: raise it",
         ),
         (
-            lambda: Monitor(THRESHOLD).update([0.5, np.nan]),
+            lambda: watch().update([0.5, np.nan]),
             "`confidence` must be finite, got 1 NaN (first at row 1): drop or impute those rows",
         ),
         (
-            lambda: Monitor(THRESHOLD).update([]),
+            lambda: watch().update([]),
             "`confidence` must hold at least one value, got shape (0,): pass a non-empty set",
         ),
         (
-            lambda: Monitor(THRESHOLD).update([[0.5]]),
+            lambda: watch().update([[0.5]]),
             "`confidence` must be 1-D (n,), got shape (1, 1): pass one row per call",
         ),
         (
-            lambda: Monitor(THRESHOLD).update([0.5, 0.6], [0]),
+            lambda: watch().update([0.5, 0.6], [0]),
             "`errors` must have one value per point of `confidence`, got 1 for 2: pass both from "
             "the same rows",
         ),
         (
-            lambda: Monitor(THRESHOLD).update([0.5, 0.6], [0, -1]),
+            lambda: watch().update([0.5, 0.6], [0, -1]),
             "`errors` must be 0 (right), 1 (wrong) or NaN (not known), got -1 at row 1: write NaN "
             "where no label came back",
         ),
         (
-            lambda: Monitor(THRESHOLD).feedback([0.5, 0.6], [[0, 1]]),
+            lambda: watch().feedback([0.5, 0.6], [[0, 1]]),
             "`errors` must be 1-D (n,), got shape (1, 2): pass one value per point",
         ),
         (
-            lambda: Monitor(THRESHOLD).merge(3),
+            lambda: watch().merge(3),
             "`others` must be monitors, got int: load them first",
         ),
         (
-            lambda: Monitor(THRESHOLD).merge(Monitor(THRESHOLD, alpha=0.1)),
+            lambda: watch().merge(watch(alpha=0.1)),
             "`others` must watch the same threshold, promise and alpha, got theta 0.5 at coverage "
             "0.5, risk 0.1, alpha 0.1 on risk for theta 0.5 at coverage 0.5, risk 0.1, alpha 0.05 "
             "on risk: make all monitors alike",
@@ -403,7 +410,7 @@ def test_what_is_refused(act, sentence):
 
 
 def test_a_refused_batch_changes_nothing():
-    monitor = Monitor(THRESHOLD, reference())
+    monitor = watch(reference())
     monitor.update(*stream(0, 100))
     before = json.dumps(monitor._state())
     with pytest.raises(InvalidInput):
@@ -414,7 +421,7 @@ def test_a_refused_batch_changes_nothing():
 @pytest.mark.parametrize("part", ["cuts", "risk_bets", "shift_bets"])
 def test_a_damaged_file_is_told(tmp_path, part):
     path = tmp_path / "monitor.json"
-    Monitor(THRESHOLD, reference()).save(path)
+    watch(reference()).save(path)
     content = json.loads(path.read_text())
     content[part] = {"log_wealth": [1.0]}
     path.write_text(json.dumps(content))
@@ -447,7 +454,7 @@ def test_false_alarms_are_at_most_alpha(ties):
         held_out, kappa = rng.random(300), rng.random(10_000)
         if ties:
             held_out, kappa = held_out.round(1), kappa.round(1)
-        monitor = Monitor(Threshold(0.5, 0.5, 0.05), held_out, alpha=alpha, seed=seed)
+        monitor = watch(held_out, risk=0.05, alpha=alpha, seed=seed)
         monitor.update(kappa, rng.random(kappa.size) < 0.05)
         false += bool(monitor.alarms)
     assert binomtest(false, streams, alpha, alternative="greater").pvalue > 1e-3

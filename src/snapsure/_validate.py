@@ -84,6 +84,19 @@ def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> Bools
     return x.astype(np.bool_, copy=False)
 
 
+def probabilities(value: ArrayLike, name: str = "p") -> Floats:
+    """Give probabilities of being right as float64 in [0, 1]."""
+    x = _column(value, name)
+    outside = np.flatnonzero((x < 0) | (x > 1))
+    if outside.size:
+        at = int(outside[0])
+        raise InvalidInput(
+            f"`{name}` must lie in [0, 1], got {x[at]} at row {at}: "
+            "calibrate the score to a probability first"
+        )
+    return x.astype(np.float64)
+
+
 def errors_known(
     value: ArrayLike, shape: tuple[int, ...], of: str = "kappa"
 ) -> tuple[Bools, Bools]:
@@ -105,19 +118,6 @@ def errors_known(
             f"{bad[0]}: write NaN where no label came back"
         )
     return known, x == 1
-
-
-def probabilities(value: ArrayLike, name: str = "p") -> Floats:
-    """Give probabilities of being right as float64 in [0, 1]."""
-    x = _column(value, name)
-    outside = np.flatnonzero((x < 0) | (x > 1))
-    if outside.size:
-        at = int(outside[0])
-        raise InvalidInput(
-            f"`{name}` must lie in [0, 1], got {x[at]} at row {at}: "
-            "calibrate the score to a probability first"
-        )
-    return x.astype(np.float64)
 
 
 def logits(value: ArrayLike, name: str = "logits") -> Floats:

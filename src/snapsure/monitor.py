@@ -268,7 +268,7 @@ class Monitor:
 
         Examples
         --------
-        >>> monitor = Monitor(Threshold(0.8, 0.6, 0.05))
+        >>> monitor = Monitor(Threshold(0.8, 0.6), risk=0.05)
         >>> monitor.update([0.9, 0.7, 0.95])
         >>> monitor.feedback([0.95, 0.7], [0, 1])
         >>> monitor.seen, monitor.labelled
