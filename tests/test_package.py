@@ -22,6 +22,7 @@ LAYERS = [
     "_spacing",
     "_logistic",
     "metrics",
+    "_betting",
     "snapshots",
     "table",
     "networks",
@@ -30,6 +31,7 @@ LAYERS = [
     "estimators",
     "calibration",
     "threshold",
+    "monitor",
     "evaluation",
     "predictor",
     "report",
@@ -195,7 +197,7 @@ except ModuleNotFoundError as error:
 
 def test_what_follows_the_table_never_loads_torch():
     names = (
-        "AES, LES, MaxLogitPNorm, PES, Platt, SPTD, ScoreTable, Threshold, Temperature, "
+        "AES, LES, MaxLogitPNorm, Monitor, PES, Platt, SPTD, ScoreTable, Threshold, Temperature, "
         "trajectories"
     )
     loaded = fresh(f"import sys; from snapsure import {names}; print(*sys.modules)")

@@ -5,6 +5,7 @@ from snapsure.calibration import Platt as Platt
 from snapsure.estimators import *
 from snapsure.evaluation import *
 from snapsure.metrics import *
+from snapsure.monitor import Monitor as Monitor
 from snapsure.networks import *
 from snapsure.predictor import *
 from snapsure.report import *

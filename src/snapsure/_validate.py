@@ -127,6 +127,29 @@ def probabilities(value: ArrayLike, name: str = "p") -> Floats:
     return x.astype(np.float64)
 
 
+def errors_known(
+    value: ArrayLike, shape: tuple[int, ...], of: str = "kappa"
+) -> tuple[Bools, Bools]:
+    """Give which 0/1 errors are known (the others are NaN or None), and which are 1."""
+    name = "errors"
+    if isinstance(value, list | tuple) and any(one is None for one in value):
+        value = np.array([np.nan if one is None else one for one in value])
+    x = numbers(value, name)
+    if x.ndim != 1:
+        raise InvalidInput(
+            f"`{name}` must be 1-D (n,), got shape {x.shape}: pass one value per point"
+        )
+    same_length(of, shape, name, x.size)
+    known = ~np.isnan(x) if x.dtype.kind == "f" else np.ones(x.shape, dtype=np.bool_)
+    bad = np.flatnonzero(known & (x != 0) & (x != 1))
+    if bad.size:
+        raise InvalidInput(
+            f"`{name}` must be 0 (right), 1 (wrong) or NaN (not known), got {x[bad[0]]} at row "
+            f"{bad[0]}: write NaN where no label came back"
+        )
+    return known, x == 1
+
+
 def logits(value: ArrayLike, name: str = "logits") -> Floats:
     """Give one finite row of float64 per point, one column per class."""
     x = numbers(value, name)
