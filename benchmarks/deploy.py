@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped]
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn

@@ -12,9 +12,10 @@ from scipy.special import betaln
 from scipy.stats import binomtest
 
 from snapsure import Monitor, Threshold
-from snapsure._betting import Bets, RankCuts, rate_interval, start_weights
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.monitor import _RISK_ODDS, _SHIFT_ODDS, Alarm
+from snapsure.monitor import Alarm
+from snapsure.monitor._betting import Bets, RankCuts, rate_interval, start_weights
+from snapsure.monitor._monitor import _RISK_ODDS, _SHIFT_ODDS
 
 THRESHOLD = Threshold(0.5, 0.5)
 
@@ -166,7 +167,7 @@ def test_saved_and_resumed_is_as_if_it_never_stopped(tmp_path):
         resumed = Monitor.load(path)
         resumed.update(*batch)
         resumed.save(path)
-    assert Monitor.load(path)._state() == unbroken._state()
+    assert Monitor.load(path).as_dict() == unbroken.as_dict()
     assert Monitor.load(path).alarms == unbroken.alarms
 
 
@@ -307,9 +308,9 @@ def test_merged_counts_add_up_in_any_order():
 
 def test_a_merge_leaves_its_parts_alone_and_is_for_reading(tmp_path):
     a, b, _ = monitors()
-    before = json.dumps([a._state(), b._state()])
+    before = json.dumps([a.as_dict(), b.as_dict()])
     merged = a.merge(b)
-    assert json.dumps([a._state(), b._state()]) == before
+    assert json.dumps([a.as_dict(), b.as_dict()]) == before
     sentence = (
         r"^a merged monitor must not be updated, got one of 2 streams: "
         r"update its parts, and merge them again$"
@@ -319,7 +320,7 @@ def test_a_merge_leaves_its_parts_alone_and_is_for_reading(tmp_path):
     with pytest.raises(InvalidInput, match=sentence):
         merged.feedback([0.5], [0])
     merged.save(tmp_path / "merged.json")
-    assert Monitor.load(tmp_path / "merged.json")._state() == merged._state()
+    assert Monitor.load(tmp_path / "merged.json").as_dict() == merged.as_dict()
     alone = a.merge()
     alone.update([0.5])
     assert alone.seen == a.seen + 1
@@ -412,10 +413,10 @@ def test_what_is_refused(act, sentence):
 def test_a_refused_batch_changes_nothing():
     monitor = watch(reference())
     monitor.update(*stream(0, 100))
-    before = json.dumps(monitor._state())
+    before = json.dumps(monitor.as_dict())
     with pytest.raises(InvalidInput):
         monitor.update([0.5, 0.6], [0, 2])
-    assert json.dumps(monitor._state()) == before
+    assert json.dumps(monitor.as_dict()) == before
 
 
 @pytest.mark.parametrize("part", ["cuts", "risk_bets", "shift_bets"])
@@ -458,3 +459,12 @@ def test_false_alarms_are_at_most_alpha(ties):
         monitor.update(kappa, rng.random(kappa.size) < 0.05)
         false += bool(monitor.alarms)
     assert binomtest(false, streams, alpha, alternative="greater").pvalue > 1e-3
+
+
+def test_thresholds_by_group_are_refused():
+    rng = np.random.default_rng(0)
+    confidence = rng.random(4000)
+    errors = rng.random(4000) > confidence
+    grouped = Threshold.at_risk(confidence, errors, 0.2, groups=rng.integers(0, 2, 4000))
+    with pytest.raises(InvalidInput, match="got one for each of 2 groups: watch each group by"):
+        Monitor(grouped, confidence)

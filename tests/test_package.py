@@ -22,7 +22,6 @@ LAYERS = [
     "_spacing",
     "_logistic",
     "metrics",
-    "_betting",
     "snapshots",
     "table",
     "networks",

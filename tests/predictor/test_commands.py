@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from snapsure import Predictor, SnapshotStore
+from snapsure import Monitor, Predictor, SnapshotStore
 from tests import processes
 from tests.test_cli import CODE, LOADED, refused, run
 
@@ -114,6 +114,22 @@ def test_killed_it_resumes(place):
     predictor = Predictor.load(place / "predictor", "tests.network:digits_network")
     expected = predictor(np.load(place / "new.npy"))
     assert [float(answer[2]) for answer in answers] == expected.confidence.tolist()
+
+
+def test_a_monitor_goes_on_from_run_to_run(place):
+    def watched(data):
+        arguments = ("predict", "predictor", "--data", data, "--out", "m.csv")
+        result = run(*arguments, "--monitor", "state.json", "--json", cwd=place)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)["alarms"]
+
+    watched("test.npz")
+    seen = Monitor.load(place / "state.json")
+    assert seen.seen == 797
+    assert seen.labelled > 0
+    np.save(place / "noise.npy", np.random.default_rng(0).normal(size=(2000, 1, 8, 8)))
+    assert any(alarm.startswith("confidences have shifted: ") for alarm in watched("noise.npy"))
+    assert Monitor.load(place / "state.json").seen == 2797
 
 
 def test_refusals_are_one_sentence(place):

@@ -25,11 +25,16 @@ def predict(
     model: Annotated[
         str | None, typer.Option(help="package.module:factory, if the folder names none.")
     ] = None,
+    monitor: Annotated[
+        Path | None,
+        typer.Option(help="Watch the promise: a file that is made, or goes on from run to run."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
 ) -> None:
     """Label, confidence and accept or not for new inputs; interrupted, the same command resumes."""
     with told("run the same command again: answers that were given are kept"):
         from snapsure._files import sha256
+        from snapsure.monitor import Monitor
         from snapsure.predictor import Predictor
         from snapsure.predictor._answers import refuse_unknown_form, write_answers
         from snapsure.predictor._folder import CONTENT
@@ -46,9 +51,12 @@ def predict(
                 bar.update(task, completed=done, total=total)
 
             identity = sha256(predictor / CONTENT)  # which names the hashes of its snapshots
-            summary = write_answers(loaded, rows, out, identity, advance)
+            summary = write_answers(loaded, rows, out, identity, advance, monitor)
+        watching = None if monitor is None else Monitor.load(monitor)
+    alarms = [] if watching is None else [str(alarm) for alarm in watching.alarms]
     if as_json:
-        typer.echo(json.dumps({"answers": str(out), **summary}))
+        told_alarms = {} if watching is None else {"alarms": alarms}
+        typer.echo(json.dumps({"answers": str(out), **summary, **told_alarms}))
         return
     typer.echo(
         f"{summary['inputs']} answers in {out}: {summary['accepted']} accepted "
@@ -59,3 +67,5 @@ def predict(
             f"With the labels that came with them: {summary['errors']} of all are wrong, "
             f"{summary['accepted errors']} of those accepted"
         )
+    if watching is not None:
+        typer.echo(f"Monitor: {'; '.join(alarms) or f'no alarm in {watching.seen} answers so far'}")

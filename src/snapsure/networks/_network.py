@@ -142,8 +142,8 @@ class Network(Snapshot):
         return hook
 
 
-def called(module: nn.Module, inputs: Any) -> Tensor:
-    """Logits of a batch, whichever form the inputs have."""
+def called(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
+    """Logits of a batch, whichever form the inputs have; `rows` are counted if not given."""
     if isinstance(inputs, Mapping):
         output = module(**inputs)
     elif isinstance(inputs, tuple | list):
@@ -159,10 +159,11 @@ def called(module: nn.Module, inputs: Any) -> Tensor:
             f"`model` must map a batch to logits (rows, classes), got {got}: "
             "wrap it in a module that returns them"
         )
-    if len(output) != row_count(inputs):
+    rows = row_count(inputs) if rows is None else rows
+    if output.shape[0] != rows:
         raise InvalidInput(
-            f"`model` must give one row of logits per point, got {len(output)} for "
-            f"{row_count(inputs)}: wrap it in a module that does"
+            f"`model` must give one row of logits per point, got {len(output)} for {rows}: wrap it "
+            "in a module that does"
         )
     return output
 

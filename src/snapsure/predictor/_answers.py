@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from snapsure import _files
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput
+from snapsure.monitor import Monitor
 from snapsure.networks._data import Rows
 from snapsure.predictor._parts import rows_of
 from snapsure.predictor._predictor import Answer, Predictor
@@ -26,7 +27,6 @@ _NO_LABEL = np.iinfo(np.int64).min
 _AT_ONCE = 1 << 16  # records
 
 Records = NDArray[Any]
-Watch = Callable[[Answer, Ints | None], None]
 
 
 def write_answers(
@@ -35,12 +35,13 @@ def write_answers(
     out: Path,
     identity: str,
     advance: Callable[[int, int], None] = lambda done, total: None,
-    watch: Watch = lambda answer, y: None,
+    monitor: Path | None = None,
 ) -> dict[str, int]:
     """Answer for all inputs, write `.csv`, `.jsonl` or `.parquet`, and count.
 
     Answers that an interruption left are kept if they are of the same predictor, by its
-    `identity`, and the same data. `watch` is told of every part that is answered now.
+    `identity`, and the same data. A monitor in a file, or a new one, is shown all of them when the
+    last is there.
     """
     refuse_unknown_form(out)
     rows = rows_of(data)
@@ -49,7 +50,6 @@ def write_answers(
     advance(done, rows.n)
     with partial.open("ab") as file:
         for answer, y in predictor.labelled_answers(rows, start=done) if done < rows.n else ():
-            watch(answer, y)
             file.write(_records(answer, y).tobytes())
             file.flush()
             done += answer.label.size
@@ -58,6 +58,8 @@ def write_answers(
     with _files.replacing(out) as written:
         _WRITERS[out.suffix](written, records, predictor.classes)
     counted = _counted(records)
+    if monitor is not None:
+        _show(records, predictor, monitor)
     del records
     partial.unlink()
     note.unlink()
@@ -96,6 +98,16 @@ def _records(answer: Answer, y: Ints | None) -> Records:
     records["accepted"] = answer.accepted
     records["y"] = _NO_LABEL if y is None else y
     return records
+
+
+def _show(records: Records, predictor: Predictor, path: Path) -> None:
+    """Update the monitor in a file, or begin one there."""
+    watching = Monitor.load(path) if path.exists() else predictor.monitor()
+    for start in range(0, records.size, _AT_ONCE):
+        part = records[start : start + _AT_ONCE]
+        labelled = part["y"][0] != _NO_LABEL
+        watching.update(part["confidence"], part["y"] != part["label"] if labelled else None)
+    watching.save(path)
 
 
 def _counted(records: Records) -> dict[str, int]:

@@ -145,7 +145,8 @@ class Passes:
     def _by_logits(self, inputs: Any, modules: list[nn.Module], y_hat: Ints | None) -> _Part:
         """κ that knows the logits alone: of all snapshots at once."""
         members = len(self._members)
-        each = [called(module, cloned(inputs) if self._spoils else inputs) for module in modules]
+        rows, spoils = row_count(inputs), self._spoils
+        each = [called(module, cloned(inputs) if spoils else inputs, rows) for module in modules]
         logits = finite(torch.cat(each)).view(len(modules), *each[0].shape)
         if self._own_labels:
             labels = self._labels(logits)

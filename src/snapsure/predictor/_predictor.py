@@ -13,6 +13,7 @@ from snapsure._types import Bools, Floats, Ints
 from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
+from snapsure.monitor import Monitor
 from snapsure.networks._data import Rows
 from snapsure.predictor._parts import deployable, made, made_kappa, named_kappa, rows_of, settled
 from snapsure.predictor._passes import Passes
@@ -182,7 +183,24 @@ class Predictor:
         if risk is not None:
             confidence = predictor.confidence(rest)
             predictor.threshold = Threshold.at_risk(confidence, rest.errors, risk, delta)
+            watching = Monitor(predictor.threshold, confidence)
+            predictor.provenance["monitor"] = watching.as_dict()
         return predictor
+
+    def monitor(self) -> Monitor:
+        """A new monitor of its answers: it knows the promise and the confidences at fitting.
+
+        Raises
+        ------
+        InvalidInput
+            If no risk was promised by `fit`.
+        """
+        if "monitor" not in self.provenance:
+            raise InvalidInput(
+                "a predictor must have been made by `fit` with a risk to be watched, got one "
+                "without: make a Monitor of its threshold and held-out confidences"
+            )
+        return Monitor.from_dict(self.provenance["monitor"])
 
     @property
     def reason(self) -> str | None:

@@ -1,17 +1,19 @@
 """Is the promise still kept? Two alarms on a stream of answers, in fixed memory."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
-from snapsure._betting import Bets, RankCuts, rate_interval
 from snapsure._types import Bools, Floats
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.metrics._bootstrap import Interval
+from snapsure.monitor._alarm import Alarm
+from snapsure.monitor._betting import Bets, RankCuts, rate_interval
 from snapsure.threshold import Threshold
 
 # What the bets say of the odds of an error, as multiples of what was promised.
@@ -27,49 +29,6 @@ _BLOCK = 1 << 12
 _COUNTS = ("streams", "seen", "accepted", "labelled", "wrong")
 _TERMS = ("theta", "expected_coverage", "promise", "alpha")
 _KEYS = (*_TERMS, *_COUNTS, "risk_bets", "shift_bets", "cuts")
-
-
-class Alarm(NamedTuple):
-    """What is no longer as it was promised. As text, one sentence.
-
-    Attributes
-    ----------
-    kind : str
-        "risk": more of the accepted answers are wrong than was promised. "shift": the confidences
-        are not distributed as at fitting.
-    since : int
-        When the alarm was raised. For "risk" counted in accepted answers whose label came back, for
-        "shift" in answers; the first is 1, and in a merged monitor the first of its own stream.
-    evidence : float
-        The greatest e-value so far.
-    observed, expected : float
-        When it was raised. For "risk", the error rate that the evidence speaks for, and the one
-        promised. For "shift", shares of the confidences above `cut`: now, and until then.
-    cut : float or None
-        For "shift", the confidence where the difference is clearest.
-    """
-
-    kind: str
-    since: int
-    evidence: float
-    observed: float
-    expected: float
-    cut: float | None = None
-
-    def __str__(self) -> str:
-        """Say it to a person."""
-        proof = f"e-value {self.evidence:.3g}"
-        if self.kind == "risk":
-            return (
-                f"risk above the promise: about {self.observed:.3g} of the accepted answers are "
-                f"wrong, at most {self.expected:.3g} was promised; raised at labelled answer "
-                f"{self.since:,} ({proof})"
-            )
-        return (
-            f"confidences have shifted: about {self.observed:.3g} of them lie above "
-            f"{self.cut:.4g}, {self.expected:.3g} did before; raised at answer {self.since:,} "
-            f"({proof})"
-        )
 
 
 class Monitor:
@@ -138,6 +97,11 @@ class Monitor:
             raise InvalidInput(
                 f"`threshold` must be a Threshold, got {type(threshold).__name__}: "
                 "make one by `Threshold.at_risk`"
+            )
+        if threshold.groups is not None:
+            raise InvalidInput(
+                f"`threshold` must be one for all answers, got one for each of "
+                f"{len(threshold.groups)} groups: watch each group by a monitor of its own"
             )
         promise = threshold.risk_bound if risk is None else risk
         if promise is None and confidence is None:
@@ -315,30 +279,31 @@ class Monitor:
                     f"{other._terms()} for {self._terms()}: make all monitors alike"
                 )
         everyone = [self, *others]
-        state = max(everyone, key=lambda one: _order(one._shift_bets))._state()
+        state = max(everyone, key=lambda one: _order(one._shift_bets)).as_dict()
         riskiest = max(everyone, key=lambda one: _order(one._risk_bets))
-        state["risk_bets"] = riskiest._state()["risk_bets"]
+        state["risk_bets"] = riskiest.as_dict()["risk_bets"]
         for name in _COUNTS:
-            state[name] = sum(one._state()[name] for one in everyone)
-        return Monitor._of(state)
+            state[name] = sum(one.as_dict()[name] for one in everyone)
+        return Monitor.from_dict(state)
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON, exactly: what `load` reads goes on as this would have."""
-        _json.write(path, "Monitor", self._state())
+        _json.write(path, "Monitor", self.as_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> "Monitor":
         """Read what `save` wrote."""
         content = _json.read(path, "Monitor", _KEYS)
         try:
-            return cls._of(content)
+            return cls.from_dict(content)
         except (KeyError, TypeError, ValueError):
             raise CorruptFile(
                 f"{path} must be a saved Monitor, got something else: save it again"
             ) from None
 
     @classmethod
-    def _of(cls, state: dict[str, Any]) -> "Monitor":
+    def from_dict(cls, state: Mapping[str, Any]) -> "Monitor":
+        """What `as_dict` told of."""
         monitor = cls.__new__(cls)
         cuts = None if state["cuts"] is None else RankCuts.restored(state["cuts"])
         monitor._set_up(state["theta"], state["promise"], state["alpha"], cuts)
@@ -349,7 +314,8 @@ class Monitor:
             bets.restore(state[f"{kind}_bets"])
         return monitor
 
-    def _state(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, in JSON's types."""
         state = {name: getattr(self, f"_{name}") for name in (*_TERMS, *_COUNTS)}
         for name in ("risk_bets", "shift_bets", "cuts"):
             part = getattr(self, f"_{name}")
