@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from snapsure._types import Floats, Ints
+from snapsure.errors import InvalidInput
 from snapsure.networks._data import Rows, first_rows, row_count, to_device
 from snapsure.networks._network import (
     Network,
@@ -135,12 +136,21 @@ class Passes:
     def _part(self, inputs: Any, y_hat: Ints | None, epochs: int | None = None) -> _Part:
         """One batch through the snapshots that are loaded, or the first so many of them."""
         modules = self.modules[: None if epochs is None else epochs * len(self._members)]
+        score = self._by_networks if self._watches else self._by_logits
         with torch.inference_mode():
             inputs = to_device(inputs, self.device)
-            if self._spoils is None:
-                self._try(modules[0], inputs)
-            score = self._by_networks if self._watches else self._by_logits
-            return score(inputs, modules, y_hat)
+            try:
+                if self._spoils is None:
+                    self._try(modules[0], inputs)
+                return score(inputs, modules, y_hat)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, TypeError) as error:  # what PyTorch says of shapes and types
+                first, _, _ = str(error).partition("\n")
+                raise InvalidInput(
+                    f"`batch` must be what the network takes, got {_described(inputs)}, at which "
+                    f"it failed ({first}): give inputs as in scoring, the rows on the first axis"
+                ) from error
 
     def _by_logits(self, inputs: Any, modules: list[nn.Module], y_hat: Ints | None) -> _Part:
         """κ that knows the logits alone: of all snapshots at once."""
@@ -217,6 +227,12 @@ def _joined(parts: Sequence[_Part], axis: int) -> _Part:
         np.concatenate([part.labels for part in parts], axis=axis),
         (np.concatenate(logits) if axis else logits[0]) if logits else None,
     )
+
+
+def _described(inputs: Any) -> str:
+    """Shapes of the tensors."""
+    shapes = [tuple(leaf.shape) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    return " and ".join(f"shape {shape}" for shape in shapes) or type(inputs).__name__
 
 
 def _same(a: Any, b: Any) -> bool:
