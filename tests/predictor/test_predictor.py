@@ -207,6 +207,8 @@ def test_refusals(deployed):
         Predictor(model, store, Final())(deployed.x[:0])
     with pytest.raises(InvalidInput, match=r"what the network takes, got shape \(5, 3\), at which"):
         Predictor(model, store, Final())(torch.rand(5, 3))
+    with pytest.raises(InvalidInput):
+        Predictor(model, store, Final())(torch.tensor(1.0))
     threshold = Threshold.at_coverage([0.1, 0.9], 0.5)
     with pytest.raises(InvalidInput, match="`groups` must name a group for each of 5 inputs"):
         Predictor(model, store, Final(), threshold)(deployed.x[:5], groups=[1])

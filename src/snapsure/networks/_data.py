@@ -26,7 +26,7 @@ from snapsure.errors import InvalidInput
 
 Batch = tuple[Any, Ints | None]
 
-_BATCH = 256
+BATCH = 256
 _SAMPLED = 8
 
 
@@ -47,9 +47,9 @@ class Rows(ABC):
         if isinstance(data, DataLoader):
             return _of_loader(data, name)
         if isinstance(data, IterableDataset):
-            return _Stream(DataLoader(data, batch_size=_BATCH), name)
+            return _Stream(DataLoader(data, batch_size=BATCH), name)
         if isinstance(data, Dataset):
-            return _Loaded(DataLoader(data, batch_size=_BATCH), name)
+            return _Loaded(DataLoader(data, batch_size=BATCH), name)
         if type(data).__module__.startswith("datasets."):
             raise InvalidInput(
                 f"`{name}` must say how rows become batches, got a data set of Hugging Face's: "
@@ -143,7 +143,7 @@ class _Loaded(Rows):
 
     def __init__(self, loader: DataLoader[Any], name: str) -> None:
         self._loader = loader
-        size = getattr(loader.batch_sampler, "batch_size", _BATCH)
+        size = getattr(loader.batch_sampler, "batch_size", BATCH)
         super().__init__(name, len(loader.dataset), size)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class _Stream(Rows):
     def __init__(self, loader: DataLoader[Any], name: str) -> None:
         self._loader = loader
         n = sum(row_count(split(batch, name)[0]) for batch in loader)
-        super().__init__(name, n, loader.batch_size or _BATCH)
+        super().__init__(name, n, loader.batch_size or BATCH)
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         return (split(batch, self.name) for batch in self._loader)
@@ -213,7 +213,7 @@ class _Arrays(Rows):
                 f"`{name}` must give one label per point, got {len(self._labels)} labels for "
                 f"{n} points: pass both from the same rows"
             )
-        super().__init__(name, n, _BATCH)
+        super().__init__(name, n, BATCH)
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         for low in range(start, stop, self.batch_size):
@@ -242,6 +242,8 @@ def split(batch: Any, name: str) -> Batch:
 
 def row_count(inputs: Any) -> int:
     """Rows of a batch of inputs."""
+    if isinstance(inputs, Tensor):
+        return inputs.shape[0]
     return len(tree_leaves(inputs, is_leaf=_is_words)[0])
 
 
@@ -252,6 +254,8 @@ def first_rows(inputs: Any) -> Any:
 
 def to_device(inputs: Any, device: torch.device) -> Any:
     """Inputs on a device."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device, non_blocking=True)
     return _map(
         lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf,
         inputs,
@@ -277,8 +281,16 @@ def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
 
 
 def _tensor(value: Any, name: str) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
+    tensor = value if isinstance(value, Tensor) else _from_array(value, name)
+    if not tensor.ndim:
+        raise InvalidInput(
+            f"`{name}` must have its points on the first axis, got a single number: pass an array "
+            "(points, …)"
+        )
+    return tensor
+
+
+def _from_array(value: Any, name: str) -> Tensor:
     array = np.ascontiguousarray(_validate.numbers(value, name))
     if array.dtype == np.float64:  # NumPy's ordinary type, for PyTorch's
         array = array.astype(np.float32)

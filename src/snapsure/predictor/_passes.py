@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
-from snapsure.networks._data import Rows, first_rows, row_count, to_device
+from snapsure.networks._data import BATCH, Rows, first_rows, row_count, to_device
 from snapsure.networks._network import (
     Network,
     called,
@@ -39,7 +39,7 @@ class _Part(NamedTuple):
 
     kappa: Floats  # (snapshots, rows)
     labels: Ints  # (snapshots, rows)
-    logits: Floats | None  # of the first of them, where it has no other members
+    logits: Floats | None  # of the first of them, where asked for, and it has no other members
 
 
 class Passes:
@@ -58,7 +58,8 @@ class Passes:
     memory : int
         Bytes that weights may take; beyond it, snapshots take turns.
     own_labels : bool
-        Whether each snapshot's own prediction is asked for; else all have the final one's.
+        Whether each snapshot's own prediction, and the final one's logits, are asked for; else
+        predictions are the final one's.
     """
 
     def __init__(
@@ -91,6 +92,11 @@ class Passes:
     def in_turns(self) -> bool:
         """Whether the snapshots are not all in memory at once."""
         return len(self._groups) > 1
+
+    def table(self, inputs: Any) -> ScoreTable | None:
+        """The score table of one batch that needs no cutting, in the network's own form."""
+        short = isinstance(inputs, Tensor) and inputs.ndim > 0 and 0 < len(inputs) <= BATCH
+        return self._table(inputs, None) if short and not self.in_turns else None
 
     def tables(self, rows: Rows, start: int = 0) -> Iterator[ScoreTable]:
         """Score tables of the rows from a multiple of the batch size on, part by part."""
@@ -167,7 +173,8 @@ class Passes:
         values = self._kappa.score(Logits(logits.flatten(0, 1)), chosen, None)
         by_member = values.reshape(-1, members, logits.shape[1])
         kappa = mean_kappa([by_member[:, member] for member in range(members)])
-        return _Part(kappa, labels, logits[0].cpu().double().numpy() if members == 1 else None)
+        alone = self._own_labels and members == 1
+        return _Part(kappa, labels, logits[0].cpu().double().numpy() if alone else None)
 
     def _labels(self, logits: Tensor) -> Ints:
         """What each snapshot predicts, all of its members together, (snapshots, rows)."""

@@ -236,6 +236,9 @@ class Predictor:
             The group of each input, where the threshold has one per group; predicted classes if
             not given.
         """
+        table = self.networks.table(batch) if groups is None else None
+        if table is not None:  # the short way, where every microsecond counts
+            return self._answered(table, None)
         answers = list(self.answers(batch, groups))
         if len(answers) == 1:
             return answers[0]
