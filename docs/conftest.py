@@ -12,7 +12,14 @@ _THEIRS = (
     "ignore:__array__ implementation doesn't accept:DeprecationWarning",
 )
 
-_FRAMEWORKS = ("lightning.md", "transformers.md", "keras.md", "torchmetrics.md", "trees.md")
+_FRAMEWORKS = (
+    "lightning.md",
+    "transformers.md",
+    "keras.md",
+    "torchmetrics.md",
+    "trees.md",
+    "sklearn.md",
+)
 
 
 def pytest_collection_modifyitems(items):
