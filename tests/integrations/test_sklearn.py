@@ -279,9 +279,11 @@ def test_refusals():
     assert sentence(InvalidInput, model, 0.2, reject=3) == (
         "`reject` must be none of the classes, got 3, which is one: pass another"
     )
-    assert sentence(InvalidInput, model, 0.2, reject="no") == (
-        "`reject` must be a number as the classes are, got 'no': pass reject=-1, or another number"
-    )
+    for reject in ("no", None):
+        assert sentence(InvalidInput, model, 0.2, reject=reject) == (
+            f"`reject` must be a number as the classes are, got {reject!r}: pass reject=-1, or "
+            "another number"
+        )
     assert sentence(InvalidInput, model, 0.2, y=TRAIN[1].astype(str)) == (
         "`reject` must be a string as the classes are, got -1: pass reject='reject'"
     )
@@ -292,6 +294,11 @@ def test_refusals():
     assert sentence(InvalidInput, model, epochs=3) == (
         "`estimator` must have partial_fit, got LogisticRegression without it: leave out `epochs`, "
         "or choose another classifier"
+    )
+    dart = XGBClassifier(n_estimators=2, booster="dart", n_jobs=1)
+    assert sentence(InvalidInput, dart) == (
+        "`estimator` must be boosted with gbtree, got dart, whose first trees are not the model as "
+        "it was after as many rounds: train with gbtree, or pass stages=1 to use its end alone"
     )
     balanced = SGDClassifier(loss="log_loss", class_weight="balanced", random_state=0)
     told = sentence(InvalidInput, balanced)
@@ -319,5 +326,8 @@ def test_refusals():
 def test_the_ways_out_that_the_refusals_name():
     wrapped = CalibratedClassifierCV(LinearSVC(), cv=2)
     assert SelectiveEstimator(wrapped, random_state=0).fit(*TRAIN).stages_ == [1]
-    balanced = SGDClassifier(loss="log_loss", class_weight="balanced", random_state=0)
-    assert SelectiveEstimator(balanced, stages=1, random_state=0).fit(*TRAIN).stages_ == [1]
+    for model in (
+        SGDClassifier(loss="log_loss", class_weight="balanced", random_state=0),
+        XGBClassifier(n_estimators=2, booster="dart", n_jobs=1),
+    ):
+        assert SelectiveEstimator(model, stages=1, random_state=0).fit(*TRAIN).stages_ == [1]

@@ -167,12 +167,16 @@ def test_early_stopping_ends_the_stages_where_predict_does():
         "lgbm": lgbm(most).fit(*train, eval_X=x, eval_y=y, callbacks=[early_stopping(3, False)]),
         "histogram": histogram(most, early_stopping=True, n_iter_no_change=3).fit(*train),
         "gradient": gradient(most, n_iter_no_change=3).fit(*train),
+        "catboost": catboost(most, early_stopping_rounds=3, learning_rate=0.5).fit(
+            *train, eval_set=(x, y)
+        ),
     }
     last = {name: int(score_stages(model, x).epochs[-1]) for name, model in stopped.items()}
     assert max(last.values()) < most
     assert last["xgb"] == stopped["xgb"].best_iteration + 1
     assert stopped["xgb"].get_booster().num_boosted_rounds() > last["xgb"]
     assert last["lgbm"] == stopped["lgbm"].best_iteration_
+    assert last["catboost"] == stopped["catboost"].best_iteration_ + 1
     for model in stopped.values():
         table = score_stages(model, x, y)
         final = model.predict_proba(x)[np.arange(len(y)), table.y_hat]

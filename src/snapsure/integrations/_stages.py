@@ -17,7 +17,13 @@ from sklearn.utils import shuffle  # type: ignore[import-untyped]
 from snapsure._spacing import evenly_spaced
 from snapsure._types import Array, Ints
 from snapsure.errors import InvalidInput
-from snapsure.integrations.trees import chosen_stages, class_ids, is_boosted, score_stages
+from snapsure.integrations.trees import (
+    chosen_stages,
+    class_ids,
+    is_boosted,
+    predicted,
+    score_stages,
+)
 from snapsure.table import ScoreTable
 
 
@@ -103,7 +109,11 @@ def trained(model: Any, X: Any, y: Array, *, stages: int, epochs: int | None, se
     if stages == 1:
         return Alone(fitted)
     if is_boosted(fitted):
-        return Boosted(fitted, stages)
+        try:
+            return Boosted(fitted, stages)
+        except InvalidInput as error:
+            told = str(error).replace("`model`", "`estimator`")
+            raise InvalidInput(f"{told}, or pass stages=1 to use its end alone") from None
     if hasattr(fitted, "staged_predict_proba"):
         return Staged(fitted, stages, X[:1])
     if hasattr(fitted, "partial_fit") and hasattr(fitted, "n_iter_"):
@@ -143,7 +153,7 @@ def _has(model: Any, method: str, advice: str) -> None:
 def _tabled(
     model: Any, X: Any, y: Array | None, probabilities: Iterable[Array], epochs: Ints
 ) -> ScoreTable:
-    y_hat = class_ids(model.predict(X), model, "estimator.predict(X)")
+    y_hat = predicted(model, X, "estimator")
     each = [np.asarray(stage, np.float64) for stage in probabilities]
     labels = np.array([stage.argmax(axis=1) for stage in each])
     labels[-1] = y_hat  # where two classes are equal, or a classifier decides otherwise

@@ -4,6 +4,7 @@
 trusted, and keeps a promised error rate among those it gives. No PyTorch.
 """
 
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,7 +218,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         if self.risk is None:
             return  # nothing is rejected
         words = classes.dtype.kind not in "biuf"
-        if words != isinstance(self.reject, str):
+        if not isinstance(self.reject, str if words else Real):
             advice = "pass reject='reject'" if words else "pass reject=-1, or another number"
             raise InvalidInput(
                 f"`reject` must be a {'string' if words else 'number'} as the classes are, got "

@@ -67,7 +67,7 @@ def score_stages(
     """
     library = _library_of(model)
     epochs = _chosen(stages, library.rounds(model))
-    y_hat = class_ids(model.predict(X), model, "model.predict(X)")
+    y_hat = predicted(model, X, "model")
     truth = None if y is None else class_ids(y, model, "y")
     if truth is not None:
         _validate.same_length("X", y_hat.shape, "y", truth.size)
@@ -240,11 +240,17 @@ def _chosen(stages: int | Sequence[int], last: int) -> Ints:
     return np.union1d(wanted, last)
 
 
+def predicted(model: Any, X: Any, name: str) -> Ints:
+    """Places in `model.classes_` of what it predicts."""
+    answers = np.asarray(model.predict(X))
+    if answers.ndim == 2 and answers.shape[1] == 1:
+        answers = answers[:, 0]  # so CatBoost answers, where there are more than two classes
+    return class_ids(answers, model, f"{name}.predict(X)")
+
+
 def class_ids(values: ArrayLike, model: Any, name: str) -> Ints:
     """Places of classes in `model.classes_`."""
     given = np.asarray(values)
-    if given.ndim == 2 and given.shape[1] == 1 and name != "y":
-        given = given[:, 0]  # so CatBoost answers, where there are more than two classes
     if given.ndim != 1:
         raise InvalidInput(
             f"`{name}` must be 1-D (n,), got shape {given.shape}: one class per point is needed"
