@@ -19,6 +19,7 @@ _FRAMEWORKS = (
     "torchmetrics.md",
     "trees.md",
     "deploy.md",
+    "sklearn.md",
 )
 
 

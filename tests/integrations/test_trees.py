@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from catboost import CatBoostClassifier
 from lightgbm import LGBMClassifier, early_stopping
 from scipy.sparse import csc_matrix
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
@@ -50,6 +51,12 @@ def lgbm(rounds, **options):
     return LGBMClassifier(n_estimators=rounds, n_jobs=1, verbose=-1, **options)
 
 
+def catboost(rounds, **options):
+    return CatBoostClassifier(
+        iterations=rounds, thread_count=1, verbose=0, allow_writing_files=False, **options
+    )
+
+
 MODELS = {
     "gradient": gradient,
     "gradient exponential": lambda rounds: gradient(rounds, loss="exponential"),
@@ -61,6 +68,7 @@ MODELS = {
     "lgbm": lgbm,
     "lgbm sigmoid": lambda rounds: lgbm(rounds, sigmoid=2.0),
     "lgbm goss": lambda rounds: lgbm(rounds, data_sample_strategy="goss"),
+    "catboost": catboost,
 }
 ONLY = {
     "gradient exponential": "two",
@@ -87,6 +95,8 @@ def own_probabilities(model, x, rounds):
         return model.predict_proba(x, iteration_range=(0, rounds))
     if isinstance(model, LGBMClassifier):
         return model.predict_proba(x, num_iteration=rounds)
+    if isinstance(model, CatBoostClassifier):
+        return model.predict_proba(x, ntree_end=int(rounds))
     return list(model.staged_predict_proba(x))[rounds - 1]
 
 
@@ -97,7 +107,7 @@ def test_every_stage_is_the_librarys_own(name, data):
     rows = np.arange(len(y))
     assert table.names == ["softmax"]
     assert table.epochs.tolist() == list(range(1, ROUNDS + 1))
-    assert (table.y_hat == model.predict(x)).all()
+    assert (table.y_hat == model.predict(x).ravel()).all()  # CatBoost answers in a column
     assert (table.labels[-1] == table.y_hat).all()
     assert (table.y == y).all()
     for t, epoch in enumerate(table.epochs):
@@ -123,7 +133,7 @@ def test_a_stage_is_the_model_of_a_shorter_training(name, data):
     assert (table.kappa("softmax")[4][same] == alone.kappa("softmax")[-1][same]).all()
 
 
-@pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm"])
+@pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm", "catboost"])
 def test_chosen_stages_are_those_of_the_whole_table(name):
     model, (x, y) = fitted(name, "three"), halves("three")[1]
     whole = score_stages(model, x, y)
@@ -157,28 +167,33 @@ def test_early_stopping_ends_the_stages_where_predict_does():
         "lgbm": lgbm(most).fit(*train, eval_X=x, eval_y=y, callbacks=[early_stopping(3, False)]),
         "histogram": histogram(most, early_stopping=True, n_iter_no_change=3).fit(*train),
         "gradient": gradient(most, n_iter_no_change=3).fit(*train),
+        "catboost": catboost(most, early_stopping_rounds=3, learning_rate=0.5).fit(
+            *train, eval_set=(x, y)
+        ),
     }
     last = {name: int(score_stages(model, x).epochs[-1]) for name, model in stopped.items()}
     assert max(last.values()) < most
     assert last["xgb"] == stopped["xgb"].best_iteration + 1
     assert stopped["xgb"].get_booster().num_boosted_rounds() > last["xgb"]
     assert last["lgbm"] == stopped["lgbm"].best_iteration_
+    assert last["catboost"] == stopped["catboost"].best_iteration_ + 1
     for model in stopped.values():
         table = score_stages(model, x, y)
         final = model.predict_proba(x)[np.arange(len(y)), table.y_hat]
         np.testing.assert_allclose(table.kappa("softmax")[-1], final, rtol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["gradient", "histogram", "lgbm"])
+@pytest.mark.parametrize("name", ["gradient", "histogram", "lgbm", "catboost"])
 def test_classes_of_any_kind(name):
     wine = load_wine()
     for classes in (wine.target_names, np.array([7, 3, 5])):
         y = classes[wine.target]
         model = MODELS[name](3).fit(wine.data[::2], y[::2])
         table = score_stages(model, wine.data, list(y))
-        assert (model.classes_[table.y_hat] == model.predict(wine.data)).all()
+        answers = model.predict(wine.data).ravel()
+        assert (model.classes_[table.y_hat] == answers).all()
         assert (model.classes_[table.y] == y).all()
-        assert (table.errors == (model.predict(wine.data) != y)).all()
+        assert (table.errors == (answers != y)).all()
 
 
 @pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm"])
@@ -305,7 +320,7 @@ def test_evaluated_from_the_command_line(tmp_path):
 def test_no_library_is_loaded_before_a_model_of_it():
     code = "import sys, snapsure.integrations.trees; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"xgboost", "lightgbm", "torch"}.isdisjoint(told.stdout.split())
+    assert {"xgboost", "lightgbm", "catboost", "torch"}.isdisjoint(told.stdout.split())
 
 
 def sentence(kind, *arguments, **options):
@@ -323,13 +338,13 @@ def test_models_that_are_not_known():
     ):
         assert sentence(InvalidInput, model.fit(x, y), x, y) == (
             "`model` must be one of GradientBoostingClassifier, HistGradientBoostingClassifier, "
-            f"XGBClassifier, LGBMClassifier, got {type(model).__name__}: of a pipeline, pass the "
-            "last step; of another model, pass the class probabilities of its stages to "
-            "ScoreTable.from_probabilities"
+            f"XGBClassifier, LGBMClassifier, CatBoostClassifier, got {type(model).__name__}: of a "
+            "pipeline, pass the last step; of another model, pass the class probabilities of its "
+            "stages to ScoreTable.from_probabilities"
         )
 
 
-@pytest.mark.parametrize("make", [gradient, histogram, xgb, lgbm])
+@pytest.mark.parametrize("make", [gradient, histogram, xgb, lgbm, catboost])
 def test_models_that_are_not_fitted(make):
     model = make(3)
     assert sentence(NotFitted, model, np.zeros((2, 3))) == (
@@ -378,6 +393,7 @@ def logistic_loss(y_true, y_pred):
         (xgb(3, objective="binary:logitraw"), "xgb", "binary:logitraw"),
         (lgbm(3, objective="multiclassova", num_class=2), "lgbm", "multiclassova"),
         (lgbm(3, objective=logistic_loss), "lgbm", "custom"),
+        (catboost(3, loss_function="MultiClassOneVsAll"), "catboost", "MultiClassOneVsAll"),
     ],
 )
 def test_objectives_without_probabilities(model, allowed, got):
@@ -385,6 +401,7 @@ def test_objectives_without_probabilities(model, allowed, got):
     words = {
         "xgb": "binary:logistic or reg:logistic or multi:softprob or multi:softmax",
         "lgbm": "binary or multiclass",
+        "catboost": "Logloss or CrossEntropy or MultiClass",
     }[allowed]
     assert sentence(InvalidInput, model.fit(x, y), x) == (
         f"`model` must have the objective {words}, got {got}: "

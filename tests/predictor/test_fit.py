@@ -5,7 +5,7 @@ import pytest
 
 from snapsure import LES, Final, Predictor, ScoreTable, SnapshotStore
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.predictor._choice import choose
+from snapsure.evaluation._choice import choose
 
 
 def table_of(n, *, noise_at_end, snapshots=12, seed=0):

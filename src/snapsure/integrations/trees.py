@@ -35,8 +35,8 @@ def score_stages(
     ----------
     model : fitted classifier
         `GradientBoostingClassifier` or `HistGradientBoostingClassifier` of scikit-learn,
-        `XGBClassifier` or `LGBMClassifier`. The final snapshot is what `model.predict` uses: with
-        early stopping, the best round.
+        `XGBClassifier`, `LGBMClassifier` or `CatBoostClassifier`. The final snapshot is what
+        `model.predict` uses: with early stopping, the best round.
     X : (n, features)
         Points that were not trained on, in any form that `model.predict` takes.
     y : (n,), optional
@@ -67,8 +67,8 @@ def score_stages(
     """
     library = _library_of(model)
     epochs = _chosen(stages, library.rounds(model))
-    y_hat = _class_ids(model.predict(X), model, "model.predict(X)")
-    truth = None if y is None else _class_ids(y, model, "y")
+    y_hat = predicted(model, X, "model")
+    truth = None if y is None else class_ids(y, model, "y")
     if truth is not None:
         _validate.same_length("X", y_hat.shape, "y", truth.size)
     kappa = np.empty((epochs.size, y_hat.size))
@@ -141,6 +141,22 @@ def _lightgbm_settings(model: Any) -> tuple[str, str, float]:
     )
 
 
+def _catboost_rounds(model: Any) -> int:
+    _probable(
+        model.get_all_params()["loss_function"].partition(":")[0],
+        ("Logloss", "CrossEntropy", "MultiClass"),
+    )
+    return int(model.tree_count_)
+
+
+def _catboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
+    wanted = set(epochs.tolist())
+    margins = model.staged_predict(X, prediction_type="RawFormulaVal", eval_period=1)
+    for epoch, stage in enumerate(margins, 1):
+        if epoch in wanted:
+            yield stage
+
+
 @dataclass(frozen=True)
 class _Library:
     """How the stages of one class of models are read."""
@@ -158,12 +174,27 @@ _LIBRARIES = {
     ),
     ("xgboost", "XGBClassifier"): _Library(_xgboost_rounds, _xgboost_margins),
     ("lightgbm", "LGBMClassifier"): _Library(_lightgbm_rounds, _lightgbm_margins),
+    ("catboost", "CatBoostClassifier"): _Library(_catboost_rounds, _catboost_margins),
 }
 
 
-def _library_of(model: Any) -> _Library:
+def is_boosted(model: Any) -> bool:
+    """Whether it is of a class whose stages can be scored."""
+    return _known(model) is not None
+
+
+def chosen_stages(model: Any, stages: int | Sequence[int]) -> Ints:
+    """After which rounds the stages are, the final one last."""
+    return _chosen(stages, _library_of(model).rounds(model))
+
+
+def _known(model: Any) -> tuple[str, str] | None:
     places = [(base.__module__.split(".")[0], base.__name__) for base in type(model).__mro__]
-    known = next((place for place in places if place in _LIBRARIES), None)
+    return next((place for place in places if place in _LIBRARIES), None)
+
+
+def _library_of(model: Any) -> _Library:
+    known = _known(model)
     if known is None:
         raise InvalidInput(
             f"`model` must be one of {', '.join(name for _, name in _LIBRARIES)}, "
@@ -209,7 +240,15 @@ def _chosen(stages: int | Sequence[int], last: int) -> Ints:
     return np.union1d(wanted, last)
 
 
-def _class_ids(values: ArrayLike, model: Any, name: str) -> Ints:
+def predicted(model: Any, X: Any, name: str) -> Ints:
+    """Places in `model.classes_` of what it predicts."""
+    answers = np.asarray(model.predict(X))
+    if answers.ndim == 2 and answers.shape[1] == 1:
+        answers = answers[:, 0]  # so CatBoost answers, where there are more than two classes
+    return class_ids(answers, model, f"{name}.predict(X)")
+
+
+def class_ids(values: ArrayLike, model: Any, name: str) -> Ints:
     """Places of classes in `model.classes_`."""
     given = np.asarray(values)
     if given.ndim != 1:

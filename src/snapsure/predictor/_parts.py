@@ -105,3 +105,22 @@ def deployable(kappa: Kappa) -> Kappa:
             "refers to training data: fit the estimator on softmax, or another"
         )
     return kappa
+
+
+def refuse_other_snapshots(table: ScoreTable, snapshots: Snapshots) -> None:
+    """Refuse snapshots that the table's scores are not of, where it says of which they are."""
+    known: Mapping[str, Any] = table.provenance
+    if "snapshots" not in known:
+        return
+    for member, hashes in zip(snapshots.members, known["snapshots"], strict=False):
+        for epoch, hashed in zip(known["epochs"], hashes, strict=True):
+            if epoch not in member or member.sha256(epoch) != hashed:
+                raise InvalidInput(
+                    f"`snapshots` must be those that the table was scored with, got another of "
+                    f"epoch {epoch} in {member.path}: name the same folder, or score again"
+                )
+    if len(snapshots.members) != len(known["snapshots"]):
+        raise InvalidInput(
+            f"`snapshots` must be those that the table was scored with, got "
+            f"{len(snapshots.members)} members for {len(known['snapshots'])}: name the same"
+        )

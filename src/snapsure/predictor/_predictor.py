@@ -15,7 +15,15 @@ from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.monitor import Monitor
 from snapsure.networks._data import Rows
-from snapsure.predictor._parts import deployable, made, made_kappa, named_kappa, rows_of, settled
+from snapsure.predictor._parts import (
+    deployable,
+    made,
+    made_kappa,
+    named_kappa,
+    refuse_other_snapshots,
+    rows_of,
+    settled,
+)
 from snapsure.predictor._passes import Passes
 from snapsure.scores import Kappa
 from snapsure.snapshots._base import Snapshots
@@ -155,7 +163,7 @@ class Predictor:
         seed : int
             Of the halves and splits.
         """
-        from snapsure.predictor._choice import choose, refuse_other_snapshots
+        from snapsure.evaluation._choice import choose
 
         store = opened(snapshots)
         refuse_other_snapshots(table, store)

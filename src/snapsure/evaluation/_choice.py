@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
-from snapsure.evaluation import Run, Splits
 from snapsure.evaluation._evaluate import Judging
 from snapsure.evaluation._methods import FINAL, Method
+from snapsure.evaluation._protocol import Splits
 from snapsure.evaluation._result import Result
-from snapsure.evaluation._run import passes_of
-from snapsure.snapshots._base import Snapshots
+from snapsure.evaluation._run import Run, passes_of
 from snapsure.table import ScoreTable
 
 _RESAMPLES, _LEVEL = 1000, 0.95
@@ -56,25 +54,6 @@ def choose(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choi
         calibration = Platt().fit(estimator.confidence(table), table.errors)
     ranked = sorted(afforded.values(), key=lambda one: one.eaurc)
     return Choice(estimator, calibration, _reason(afforded, best, kappa, passes), ranked)
-
-
-def refuse_other_snapshots(table: ScoreTable, snapshots: Snapshots) -> None:
-    """Refuse snapshots that the table's scores are not of, where it says of which they are."""
-    known: Mapping[str, Any] = table.provenance
-    if "snapshots" not in known:
-        return
-    for member, hashes in zip(snapshots.members, known["snapshots"], strict=False):
-        for epoch, hashed in zip(known["epochs"], hashes, strict=True):
-            if epoch not in member or member.sha256(epoch) != hashed:
-                raise InvalidInput(
-                    f"`snapshots` must be those that the table was scored with, got another of "
-                    f"epoch {epoch} in {member.path}: name the same folder, or score again"
-                )
-    if len(snapshots.members) != len(known["snapshots"]):
-        raise InvalidInput(
-            f"`snapshots` must be those that the table was scored with, got "
-            f"{len(snapshots.members)} members for {len(known['snapshots'])}: name the same"
-        )
 
 
 def _methods(run: Run, kappa: str, passes: int | None) -> list[Method]:
