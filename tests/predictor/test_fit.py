@@ -7,6 +7,8 @@ from snapsure import LES, Final, Predictor, ScoreTable, SnapshotStore
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.evaluation._choice import choose
 
+pytestmark = pytest.mark.slow
+
 
 def table_of(n, *, noise_at_end, snapshots=12, seed=0):
     """Snapshots that see the ease of a point through noise, more of it in the last."""

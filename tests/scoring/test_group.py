@@ -97,6 +97,7 @@ def test_a_group_gives_the_same_bytes(digits, tmp_path, one_by_one, group):
     assert files_of(tmp_path / "group") == one_by_one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_any_order_of_arrival_gives_the_same_bytes(digits, tmp_path, one_by_one, seed):
     executor = Shuffled(seed)

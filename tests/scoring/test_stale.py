@@ -10,6 +10,8 @@ from snapsure import LocalExecutor, NNDistance, ScoreTable, SnapshotStore, Softm
 from snapsure.errors import InvalidInput
 from snapsure.scoring._worker import Worker
 
+pytestmark = pytest.mark.slow
+
 N = 20_000
 # Changed are rows 300 … 1,999: none of eight batches, evenly spaced, sees them.
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))

@@ -72,7 +72,8 @@ def fit(
         }
         typer.echo(json.dumps(content))
         return
-    typer.echo(f"{predictor.estimator!r}, {predictor.passes} passes per answer")
+    count = "one forward pass" if predictor.passes == 1 else f"{predictor.passes} forward passes"
+    typer.echo(f"{predictor.estimator!r}, {count} per answer")
     typer.echo(f"Why: {predictor.reason}.")
     if threshold is None:
         typer.echo("No risk is promised: every answer is accepted. --risk 0.02 would promise one.")

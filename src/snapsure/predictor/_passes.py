@@ -161,9 +161,7 @@ class Passes:
     def _by_logits(self, inputs: Any, modules: list[nn.Module], y_hat: Ints | None) -> _Part:
         """κ that knows the logits alone: of all snapshots at once."""
         members = len(self._members)
-        rows, spoils = row_count(inputs), self._spoils
-        each = [called(module, cloned(inputs) if spoils else inputs, rows) for module in modules]
-        logits = finite(torch.cat(each)).view(len(modules), *each[0].shape)
+        logits = self._logits(inputs, modules)
         if self._own_labels:
             labels = self._labels(logits)
         else:
@@ -175,6 +173,18 @@ class Passes:
         kappa = mean_kappa([by_member[:, member] for member in range(members)])
         alone = self._own_labels and members == 1
         return _Part(kappa, labels, logits[0].cpu().double().numpy() if alone else None)
+
+    def _logits(self, inputs: Any, modules: list[nn.Module]) -> Tensor:
+        """Logits of each network, (networks, rows, classes)."""
+        rows, spoils = row_count(inputs), self._spoils
+        if isinstance(inputs, Tensor) and not spoils:  # with few questions, the most usual case
+            each = [module(inputs) for module in modules]
+            if all(type(one) is Tensor for one in each) and each[0].ndim == 2:
+                joined = torch.cat(each)
+                if len(joined) == rows * len(modules):
+                    return finite(joined).view(len(modules), rows, -1)
+        each = [called(module, cloned(inputs) if spoils else inputs, rows) for module in modules]
+        return finite(torch.cat(each)).view(len(modules), rows, -1)
 
     def _labels(self, logits: Tensor) -> Ints:
         """What each snapshot predicts, all of its members together, (snapshots, rows)."""

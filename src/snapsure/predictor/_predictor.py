@@ -218,7 +218,8 @@ class Predictor:
     def __repr__(self) -> str:
         """What it answers with."""
         said = "" if self.threshold is None else f", {self.threshold!r}"
-        return f"<Predictor: {self.estimator!r}, {self.passes} passes{said}>"
+        count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        return f"<Predictor: {self.estimator!r}, {count}{said}>"
 
     @property
     def passes(self) -> int:
