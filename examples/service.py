@@ -24,7 +24,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         inputs = np.array(json.loads(body)["inputs"], dtype=np.float32)
         answer = await asyncio.to_thread(predictor, inputs)
         status, said = 200, {name: part.tolist() for name, part in answer._asdict().items()}
-    except (KeyError, TypeError, ValueError) as error:  # snapsure's refusals are ValueErrors
+    except (KeyError, RecursionError, TypeError, ValueError) as error:  # as snapsure's refusals are
         status, said = 422, {"error": str(error)}
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})

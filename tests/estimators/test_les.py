@@ -59,6 +59,64 @@ def test_few_errors_fall_back_to_platt_on_the_final_kappa():
     np.testing.assert_allclose(les.confidence(of(kappa)), expected, rtol=1e-12)
 
 
+def slow_choice(kappa, errors, passes):
+    """Greedy by the log-loss of points left out, scikit-learn fitting every time."""
+    logits, n = np.log(kappa / (1 - kappa)), len(errors)
+    order = sorted(range(n), key=lambda i: (errors[i], logits[-1, i]))
+    fold = {point: rank % 5 for rank, point in enumerate(order)}
+
+    def loss(snapshots):
+        total = 0.0
+        for number in range(5):
+            seen = [i for i in range(n) if fold[i] != number]
+            left = [i for i in range(n) if fold[i] == number]
+            x = logits[snapshots]
+            center, spread = x[:, seen].mean(axis=1), x[:, seen].std(axis=1)
+            scaled = ((x.T - center) / spread).T
+            peer = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000)
+            peer.fit(scaled[:, seen].T, ~errors[seen])
+            p = peer.predict_proba(scaled[:, left].T)[:, 1]
+            total -= np.log(np.where(errors[left], 1 - p, p)).sum()
+        return total
+
+    chosen = [len(kappa) - 1]
+    while len(chosen) < passes:
+        rest = [i for i in range(len(kappa)) if i not in chosen]
+        best = min(rest, key=lambda i: loss([*chosen, i]))
+        if loss([*chosen, best]) >= loss(chosen):
+            break
+        chosen.append(best)
+    return sorted(chosen)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_few_passes_are_chosen_greedily(passes):
+    kappa, errors = table(5, n=300, snapshots=7)
+    les = LES(passes=passes).fit(of(kappa, errors))
+    assert (les.epochs_ - 1).tolist() == slow_choice(kappa, errors, passes)
+    assert les.snapshots(np.arange(1, 8)) == les.epochs_.tolist()
+    alone = LES(k=99).fit(of(kappa[les.epochs_ - 1], errors, les.epochs_))
+    assert les.confidence(of(kappa)).tolist() == alone.confidence(of(kappa)).tolist()
+
+
+def test_as_many_passes_as_snapshots_are_all():
+    kappa, errors = table(6)
+    all_of_them = LES(k=20).fit(of(kappa, errors))
+    for passes in (20, 99):
+        assert LES(20, passes).fit(of(kappa, errors)).fitted == all_of_them.fitted
+
+
+def test_the_order_of_rows_changes_no_choice():
+    kappa, errors = table(8)
+    order = np.random.default_rng(0).permutation(len(errors))
+    one, two = (
+        LES(passes=4).fit(of(kappa, errors)),
+        LES(passes=4).fit(of(kappa[:, order], errors[order])),
+    )
+    assert one.epochs_.tolist() == two.epochs_.tolist()
+    np.testing.assert_allclose(one.coef_, two.coef_, rtol=1e-9)
+
+
 @pytest.mark.parametrize("errors", [np.zeros(50), np.ones(50)])
 def test_one_kind_only(errors):
     p = LES().fit(of(np.random.default_rng(2).random((3, 50)), errors)).confidence(of(np.eye(3)))

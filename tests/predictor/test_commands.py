@@ -8,6 +8,7 @@ import textwrap
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 
 from snapsure import Monitor, Predictor, SnapshotStore
 from tests import processes
@@ -131,6 +132,53 @@ def test_a_monitor_goes_on_from_run_to_run(place):
     np.save(place / "noise.npy", np.random.default_rng(0).normal(size=(2000, 1, 8, 8)))
     assert any(alarm.startswith("confidences have shifted: ") for alarm in watched("noise.npy"))
     assert Monitor.load(place / "state.json").seen == 2797
+
+
+def test_answers_of_other_inputs_are_not_kept(place):
+    x = np.concatenate([np.load(place / "new.npy")] * 2)
+    np.save(place / "changing.npy", x)
+    arguments = ("predict", "predictor", "--data", "changing.npy", "--out", "changed.csv")
+    killed = processes.run(DYING + CODE, *arguments, cwd=place, loaded=LOADED)
+    assert killed.returncode != 0
+    x[300:400] = 1 - x[300:400]  # none of the eight batches that tell most data apart
+    np.save(place / "changing.npy", x)
+    assert run(*arguments, cwd=place).returncode == 0
+    answers = (place / "changed.csv").read_text().splitlines()[1:]
+    predictor = Predictor.load(place / "predictor", "tests.network:digits_network")
+    assert [float(line.split(",")[2]) for line in answers] == predictor(x).confidence.tolist()
+
+
+def test_a_second_writer_is_told(place):
+    with FileLock(place / ".partial-two.csv.lock"):
+        said = refused(
+            run("predict", "predictor", "--data", "test.npz", "--out", "two.csv", cwd=place)
+        )
+    assert said.startswith("`out` must have one writer, got a second for two.csv: ")
+
+
+# The command is killed when the monitor has been shown all answers.
+FORGETTING = textwrap.dedent("""
+    import os, signal
+    from snapsure.predictor._answers import _Work
+
+    def finish(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    _Work.finish = finish
+""")
+
+
+def test_a_monitor_counts_answers_once(place):
+    arguments = ("predict", "predictor", "--data", "test.npz", "--out", "once.csv")
+    arguments += ("--monitor", "once.json")
+    killed = processes.run(FORGETTING + CODE, *arguments, cwd=place, loaded=LOADED)
+    assert killed.returncode != 0
+    assert run(*arguments, cwd=place).returncode == 0
+    assert Monitor.load(place / "once.json").seen == 797
+    run("fit", "scores", "--risk", "0.6", "--out", "looser", cwd=place)
+    other = ("predict", "looser", "--data", "test.npz", "--out", "o.csv", "--monitor", "once.json")
+    assert refused(run(*other, cwd=place)).startswith("--monitor must be of this predictor, got ")
+    assert not (place / "o.csv").exists()
 
 
 def test_refusals_are_one_sentence(place):

@@ -14,9 +14,11 @@ from snapsure import (
     Ensemble,
     Final,
     Margin,
+    Platt,
     Predictor,
     SnapshotStore,
     Threshold,
+    score,
 )
 from snapsure.errors import InvalidInput
 from snapsure.predictor._parts import rows_of
@@ -109,6 +111,52 @@ def test_an_ensemble_is_one_graph_too(deployed, other_digits, tmp_path):
     assert found[2].all()
 
 
+@pytest.mark.parametrize("estimator", [Final(), LES(k=4), PES()], ids=repr)
+def test_numbers_are_not_rounded_on_the_way(estimator, tmp_path):
+    """Confidences that differ in float64 alone, and a threshold that is one of them."""
+    store, chance = SnapshotStore(tmp_path / "run"), np.random.default_rng(0)
+    for epoch in range(1, 7):
+        torch.manual_seed(epoch)
+        network = nn.Linear(4, 3)
+        network.weight.data *= 15
+        store.save(network, epoch)
+    x = torch.tensor(chance.normal(size=(1000, 4)), dtype=torch.float32)
+    y = torch.tensor(chance.integers(0, 3, 1000))
+    table = score(nn.Linear(4, 3), store, (x, y), progress=False)
+    made = type(estimator)(**estimator.settings).fit(table)
+    platt = None
+    if not made.calibrated:
+        platt = Platt().fit(made.confidence(table), table.errors)
+    predictor = Predictor(nn.Linear(4, 3), store, made, calibration=platt)
+    predictor.threshold = Threshold.at_coverage(predictor(x).confidence, 0.5)
+    predictor.export(tmp_path / "model.onnx", x[:4])
+    assert [path.name for path in tmp_path.glob("model*")] == ["model.onnx"]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    agree(session.run(None, {"input": x.numpy()}), predictor, x)
+
+
+class Spoiling(nn.Module):
+    """It changes its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(x.mul_(2))
+
+
+def test_networks_that_change_their_input_get_their_own(tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in (1, 2, 3):
+        store.save(Spoiling(), epoch)
+    predictor = Predictor(Spoiling(), store, AES())
+    predictor.export(tmp_path / "model.onnx", torch.rand(4, 4))
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    x = torch.rand(50, 4)
+    agree(session.run(None, {"input": x.numpy()}), predictor, x)
+
+
 class Words(nn.Module):
     """Takes its inputs by name and gives a mapping, as transformers do."""
 
@@ -171,6 +219,8 @@ def test_refusals(deployed, tmp_path):
     assert told(predictor, "model.tf", x) == (
         "`path` must end with .onnx or .pt2, got model.tf: choose one"
     )
+    assert "in a folder that is there" in told(predictor, "nowhere/m.onnx", x)
+    assert "`batch` must be what the network takes" in told(predictor, "m.onnx", torch.rand(4, 3))
     assert "two rows or more, got 1" in told(predictor, "m.onnx", x[:1])
     assert "got SPTD" in told(Predictor(model, store, SPTD()), "m.onnx", x)
     margin = Predictor(model, store, AES(k=2), kappa=Margin())

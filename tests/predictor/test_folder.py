@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from snapsure import AES, LES, Ensemble, MCDropout, Predictor
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
+from snapsure.predictor._folder import _digest
 from tests.predictor.conftest import ESTIMATORS, fitted
 
 FACTORY = "tests.network:digits_network"
@@ -18,7 +20,7 @@ FACTORY = "tests.network:digits_network"
 def folder(deployed, tmp_path):
     """A saved predictor."""
     made, _, threshold = fitted(LES(k=4), deployed)
-    predictor = Predictor(FACTORY, deployed.digits.store, made, threshold, classes="0123456789")
+    predictor = Predictor(FACTORY, deployed.digits.store, made, threshold, classes=[*"0123456789"])
     predictor.save(tmp_path / "predictor")
     return tmp_path / "predictor"
 
@@ -75,8 +77,39 @@ def test_replaced_whole(folder, deployed):
     assert [path.name for path in folder.parent.iterdir()] == ["predictor"]
     (folder.parent / "mine").mkdir()
     (folder.parent / "mine" / "file").touch()
-    with pytest.raises(InvalidInput, match="with other things in it"):
-        Predictor.load(folder).save(folder.parent / "mine")
+    predictor = Predictor.load(folder)
+    with pytest.raises(InvalidInput, match="mine with file in it: choose another"):
+        predictor.save(folder.parent / "mine")
+    with pytest.raises(InvalidInput, match="got the file "):
+        predictor.save(folder.parent / "mine" / "file")
+    (folder / "answers.csv").touch()
+    with pytest.raises(InvalidInput, match=r"with answers\.csv in it"):
+        predictor.save(folder)
+    (folder / "answers.csv").unlink()
+    (folder.parent / "current").symlink_to(folder)
+    predictor.save(folder.parent / "current")
+    assert (folder.parent / "current").is_symlink()
+    assert Predictor.load(folder.parent / "current").epochs == [2, 6]
+
+
+def test_a_save_that_fails_leaves_the_old_one(folder, deployed, monkeypatch):
+    other = Predictor(FACTORY, deployed.digits.store, AES(k=2))
+    rename, epochs = Path.rename, Predictor.load(folder).epochs
+
+    def failing(self, target):
+        if self.name.startswith(".partial-"):
+            raise OSError(5, "the disk is gone")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="the disk is gone"):
+        other.save(folder)
+    monkeypatch.undo()
+    assert Predictor.load(folder).epochs == epochs
+    # Killed between the two moves, the old one is found again.
+    folder.rename(folder.with_name(".replaced-0123456789ab-predictor"))
+    assert Predictor.load(folder).epochs == epochs
+    assert [path.name for path in folder.parent.iterdir()] == ["predictor"]
 
 
 def test_what_is_torn_is_told(folder, tmp_path):
@@ -109,7 +142,8 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
     content = json.loads(path.read_text())
 
     def told(**changes):
-        path.write_text(json.dumps({**content, **changes}))
+        changed = {name: value for name, value in (content | changes).items() if name != "sha256"}
+        path.write_text(json.dumps({**changed, "sha256": _digest(changed)}))
         with pytest.raises((InvalidInput, CorruptFile)) as caught:
             Predictor.load(folder)
         return str(caught.value)
@@ -117,6 +151,8 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
     assert told(version=2) == (
         f"{folder} must be a predictor of format 1, got 2: update snapsure to read it"
     )
+    assert told(version=0).endswith("got 0: save the predictor again")
+    assert told(version=True).endswith("got True: save the predictor again")
     assert "names no function that makes the network" in told(model=None)
     assert "must be as it was saved, got something else" in told(format="another")
     assert "got KeyError" in told(estimator={})
@@ -126,6 +162,9 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
     assert "must be an Estimator, got 'os:system'" in told(
         estimator={**content["estimator"], "class": "os:system"}
     )
+    path.write_text(json.dumps(content).replace('"delta": null', '"delta": 0.5'))
+    with pytest.raises(CorruptFile, match="its SHA-256 differs"):
+        Predictor.load(folder)
     path.write_text("{")
     with pytest.raises(CorruptFile):
         Predictor.load(folder)

@@ -23,7 +23,7 @@ from snapsure import (
     Threshold,
     score,
 )
-from snapsure.errors import InvalidInput, NotFitted
+from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from snapsure.predictor import _passes
 from tests.predictor.conftest import ESTIMATORS, fitted
 
@@ -148,7 +148,7 @@ def test_a_model_that_changes_its_input_gets_its_own(deployed):
             self.inner = inner
 
         def forward(self, x):
-            return self.inner(x.mul_(1.0).add_(0.0).clamp_(0.2))
+            return self.inner(x.mul_(2.0))
 
     digits = deployed.digits
 
@@ -158,9 +158,12 @@ def test_a_model_that_changes_its_input_gets_its_own(deployed):
 
     store = Renamed(digits.store.path)
     predictor = Predictor(Spoiling(digits.model()), store, AES(k=3))
+    predictor(torch.zeros_like(deployed.x[:5]))  # a first batch that shows no change
     x = deployed.x[:50].clone()
-    predictor(x)
+    answer = predictor(x)
     assert torch.equal(x, deployed.x[:50])
+    plain = Predictor(digits.model(), digits.store, AES(k=3))(2 * x)
+    assert answer.confidence.tolist() == plain.confidence.tolist()
 
 
 def test_only_what_is_needed_is_loaded(deployed, monkeypatch):
@@ -173,6 +176,17 @@ def test_only_what_is_needed_is_loaded(deployed, monkeypatch):
     assert sorted(loaded) == predictor.epochs == [2, 6]
     predictor(deployed.x)
     assert len(loaded) == 2
+
+
+def test_weights_that_change_while_they_take_turns_are_told(deployed, tmp_path):
+    digits = deployed.digits
+    store = type(digits.store)(tmp_path)
+    for epoch in digits.store.epochs:
+        store.save(digits.store.load(epoch), epoch)
+    predictor = Predictor(digits.model(), store, AES(k=3), memory=1)
+    store.save(digits.model(), predictor.epochs[0])
+    with pytest.raises(CorruptFile, match="must stay as it was, got another: load the predictor"):
+        predictor(deployed.x)
 
 
 def test_a_store_that_has_grown_changes_nothing(deployed, tmp_path):
@@ -209,6 +223,26 @@ def test_refusals(deployed):
         Predictor(model, store, Final())(torch.rand(5, 3))
     with pytest.raises(InvalidInput):
         Predictor(model, store, Final())(torch.tensor(1.0))
+    final = Predictor(model, store, Final())
+    with pytest.raises(InvalidInput, match="`batch` must be finite, got NaN or infinity"):
+        final(torch.full((5, 1, 8, 8), torch.nan))
+    with pytest.raises(InvalidInput, match="as many rows in each of its inputs, got 5, 4"):
+        final((deployed.x[:5], deployed.x[:4]))
+    with pytest.raises(InvalidInput, match="`groups` must be left out without a threshold"):
+        final(deployed.x[:5], groups=[1] * 5)
+    with pytest.raises(InvalidInput, match="must name each of the 10 classes, got 2 names"):
+        Predictor(model, store, Final(), classes=["a", "b"])(deployed.x)
+    with pytest.raises(InvalidInput, match="`classes` must be a list of names"):
+        Predictor(model, store, Final(), classes="ab")
+    for arguments, word in (
+        ((digits.model, store, Final()), "`model` must be a torch.nn.Module or"),
+        ((model, store, Final), "`estimator` must be an Estimator"),
+        ((model, store, Final(), 0.9), "`threshold` must be a Threshold, got float"),
+    ):
+        with pytest.raises(InvalidInput, match=word):
+            Predictor(*arguments)
+    with pytest.raises(InvalidInput, match="`table` must be a ScoreTable, got NoneType"):
+        Predictor.fit(model, store, None)
     threshold = Threshold.at_coverage([0.1, 0.9], 0.5)
     with pytest.raises(InvalidInput, match="`groups` must name a group for each of 5 inputs"):
         Predictor(model, store, Final(), threshold)(deployed.x[:5], groups=[1])

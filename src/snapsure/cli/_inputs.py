@@ -152,7 +152,7 @@ def inputs_of(spec: str, option: str) -> Any:
 
         return Rows.of(data_of(spec, option), "data")
     try:
-        return np.load(spec, mmap_mode="r", allow_pickle=False)
+        return np.load(spec, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InvalidInput(f"{option} must be an .npy file, got {spec} ({error})") from None
 

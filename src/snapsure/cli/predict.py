@@ -44,13 +44,15 @@ def predict(
         rows = inputs.inputs_of(data, "--data")
         with Console(stderr=True).status("loading …"):
             loaded = Predictor.load(predictor, model)
-        with Progress(console=Console(stderr=True), transient=True) as bar:
+        console = Console(stderr=True)
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("answering", total=None)
 
             def advance(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)
 
-            identity = sha256(predictor / CONTENT)  # which names the hashes of its snapshots
+            # It names the hashes of its snapshots.
+            identity = f"{sha256(predictor / CONTENT)} {model or ''}"
             summary = write_answers(loaded, rows, out, identity, advance, monitor)
         watching = None if monitor is None else Monitor.load(monitor)
     alarms = [] if watching is None else [str(alarm) for alarm in watching.alarms]

@@ -69,7 +69,7 @@ def _methods(run: Run, kappa: str, passes: int | None) -> list[Method]:
     if len(run.table.epochs) > 1 and most > 1:
         found += [
             Method("AES", "AES", kappa, partial(AES, min(30, most)), price),
-            Method("LES", "LES", kappa, partial(LES, min(20, most)), price),
+            Method("LES", "LES", kappa, partial(LES, passes=most), price),
             Method("PES", "PES", kappa, PES, price),
             Method("best snapshot", "best snapshot", kappa, BestSnapshot, price),
         ]

@@ -273,10 +273,10 @@ class Monitor:
                 raise InvalidInput(
                     f"`others` must be monitors, got {type(other).__name__}: load them first"
                 )
-            if other._terms() != self._terms():
+            if other.terms != self.terms:
                 raise InvalidInput(
                     "`others` must watch the same threshold, promise and alpha, got "
-                    f"{other._terms()} for {self._terms()}: make all monitors alike"
+                    f"{other.terms} for {self.terms}: make all monitors alike"
                 )
         everyone = [self, *others]
         state = max(everyone, key=lambda one: _order(one._shift_bets)).as_dict()
@@ -327,7 +327,8 @@ class Monitor:
         all_bets = ("risk", self._risk_bets), ("shift", self._shift_bets)
         return [(kind, bets) for kind, bets in all_bets if bets is not None]
 
-    def _terms(self) -> str:
+    @property
+    def terms(self) -> str:
         """What monitors that are merged must share."""
         alarms = " and ".join(kind for kind, _ in self._bets())
         threshold = f"theta {self._theta} at coverage {self._expected_coverage}"

@@ -205,9 +205,15 @@ class _Arrays(Rows):
     def __init__(self, data: Any, name: str) -> None:
         pair = isinstance(data, tuple | list) and len(data) == 2
         inputs, labels = data if pair else (data, None)
-        self._inputs = _map(lambda leaf: _tensor(leaf, name), _plain(inputs))
+        self._inputs = _map(lambda leaf: _array(leaf, name), _plain(inputs))
         self._labels = None if labels is None else _labels(labels, name)
-        n = row_count(self._inputs)
+        sizes = [len(leaf) for leaf in tree_leaves(self._inputs, is_leaf=_is_words)]
+        if len({*sizes}) != 1:
+            raise InvalidInput(
+                f"`{name}` must have as many rows in each of its inputs, got "
+                f"{', '.join(map(str, sizes)) or 'no inputs'}: pass all from the same rows"
+            )
+        n = sizes[0]
         if self._labels is not None and len(self._labels) != n:
             raise InvalidInput(
                 f"`{name}` must give one label per point, got {len(self._labels)} labels for "
@@ -218,7 +224,7 @@ class _Arrays(Rows):
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         for low in range(start, stop, self.batch_size):
             part = slice(low, min(low + self.batch_size, stop))
-            inputs = _map(itemgetter(part), self._inputs)
+            inputs = _map(_tensor, _map(itemgetter(part), self._inputs))
             yield inputs, None if self._labels is None else self._labels[part]
 
 
@@ -280,18 +286,24 @@ def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
     return _Loaded(loader, name)
 
 
-def _tensor(value: Any, name: str) -> Tensor:
-    tensor = value if isinstance(value, Tensor) else _from_array(value, name)
-    if not tensor.ndim:
+def _array(value: Any, name: str) -> Any:
+    """A tensor as it is, or an array that stays where it lies, be it on a disk."""
+    if _is_words(value):
+        return value
+    array = value if isinstance(value, Tensor) else _validate.numbers(value, name)
+    if not array.ndim:
         raise InvalidInput(
             f"`{name}` must have its points on the first axis, got a single number: pass an array "
             "(points, …)"
         )
-    return tensor
+    return array
 
 
-def _from_array(value: Any, name: str) -> Tensor:
-    array = np.ascontiguousarray(_validate.numbers(value, name))
+def _tensor(value: Any) -> Any:
+    """Some rows for PyTorch."""
+    if not isinstance(value, np.ndarray):
+        return value
+    array = np.ascontiguousarray(value)
     if array.dtype == np.float64:  # NumPy's ordinary type, for PyTorch's
         array = array.astype(np.float32)
     return torch.from_numpy(array if array.flags.writeable else array.copy())

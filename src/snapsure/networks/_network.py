@@ -65,10 +65,10 @@ class Network(Snapshot):
         self._inputs: dict[str | None, Tensor] = {}
         self._plain = False  # whether the pass that runs is the plain one
         sample = cloned(to_device(sample, self.device))
-        untouched = _versions(sample)
+        untouched = versions(sample)
         with torch.inference_mode():
             order = probe(module, lambda: refuse_probabilities(self._call(sample)))
-        self._spoils = _versions(sample) != untouched
+        self._spoils = versions(sample) != untouched
         self._watch_layers(order)
         chosen = {sampling.layers: order.dropouts(module, sampling) for sampling in samplings}
         self._replays = {layers: Replay(module, order, those) for layers, those in chosen.items()}
@@ -209,7 +209,7 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _versions(inputs: Any) -> list[int]:
+def versions(inputs: Any) -> list[int]:
     """How often each tensor has been changed in place."""
     return [leaf._version for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
 

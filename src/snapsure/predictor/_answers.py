@@ -8,17 +8,19 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from snapsure import _files
 from snapsure._types import Ints
-from snapsure.errors import InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.monitor import Monitor
-from snapsure.networks._data import Rows
+from snapsure.networks._data import Batch, Digest, Rows, row_count
 from snapsure.predictor._parts import rows_of
 from snapsure.predictor._predictor import Answer, Predictor
 
@@ -40,30 +42,166 @@ def write_answers(
     """Answer for all inputs, write `.csv`, `.jsonl` or `.parquet`, and count.
 
     Answers that an interruption left are kept if they are of the same predictor, by its
-    `identity`, and the same data. A monitor in a file, or a new one, is shown all of them when the
-    last is there.
+    `identity`, and of the same inputs, which are read again for that. A monitor in a file, or a new
+    one, is shown all answers once, when the last is there.
     """
     refuse_unknown_form(out)
-    rows = rows_of(data)
-    partial, note = (out.with_name(f".partial-{out.name}{end}") for end in ("", ".json"))
-    done = _resumed(partial, note, {"predictor": identity, "data": rows.identity()}, rows)
-    advance(done, rows.n)
-    with partial.open("ab") as file:
-        for answer, y in predictor.labelled_answers(rows, start=done) if done < rows.n else ():
-            file.write(_records(answer, y).tobytes())
-            file.flush()
-            done += answer.label.size
-            advance(done, rows.n)
-    records: Records = np.memmap(partial, _RECORD, mode="r")
-    with _files.replacing(out) as written:
-        _WRITERS[out.suffix](written, records, predictor.classes)
-    counted = _counted(records)
-    if monitor is not None:
-        _show(records, predictor, monitor)
-    del records
-    partial.unlink()
-    note.unlink()
+    watching = None if monitor is None else _watching(predictor, monitor)
+    rows = _Digested(rows_of(data))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    work = _Work(out)
+    with work.alone():
+        done = work.resumed({"predictor": identity, "data": rows.identity()}, rows)
+        advance(done, rows.n)
+        with work.answers.open("ab") as file:
+            for answer, y in predictor.labelled_answers(rows, start=done) if done < rows.n else ():
+                file.write(_records(answer, y).tobytes())
+                file.flush()
+                done += answer.label.size
+                work.add({"done": done, "digest": rows.digested(done)})
+                advance(done, rows.n)
+        records: Records = np.memmap(work.answers, _RECORD, mode="r")
+        if records.size != rows.n:
+            raise CorruptFile(
+                f"{work.answers} must hold {rows.n} answers, got {records.size}: delete it and run "
+                "the same command again"
+            )
+        with _files.replacing(out) as written:
+            _WRITERS[out.suffix](written, records, predictor.classes)
+        counted = _counted(records)
+        if monitor is not None and watching is not None:
+            work.show(records, watching, monitor)
+        del records
+        work.finish()
     return counted
+
+
+class _Digested(Rows):
+    """Rows that remember what was read of them, in order, by batch."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(rows.name, rows.n, rows.batch_size)
+        self._rows, self._digest, self._at = rows, Digest(), 0
+        self._known = {0: self._digest.hex()}
+
+    @property
+    def divisible(self) -> bool:
+        """As the rows themselves."""
+        return self._rows.divisible
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        """Batches, each digested when it is read for the first time."""
+        at = start if self.divisible else 0
+        for inputs, labels in self._rows.read(start, stop):
+            if at == self._at:
+                self._digest.add(inputs, labels)
+                self._at += row_count(inputs)
+                self._known[self._at] = self._digest.hex()
+            at += row_count(inputs)
+            yield inputs, labels
+
+    def identity(self) -> dict[str, Any]:
+        """Of some batches."""
+        return self._rows.identity()
+
+    def digested(self, stop: int) -> str:
+        """The digest of the rows up to here, which are read if they have not been."""
+        while self._at < stop:
+            for _ in self.batches(self._at, stop):
+                pass
+        return self._known[stop]
+
+
+class _Work:
+    """What lies beside a file while its answers are not all there."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self.answers, self._notes, self._lock = (
+            out.with_name(f".partial-{out.name}{end}") for end in ("", ".notes", ".lock")
+        )
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuse a second command that writes the same file."""
+        lock = FileLock(self._lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise InvalidInput(
+                f"`out` must have one writer, got a second for {self._out}: wait for the other "
+                "command, or choose another file"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+            self._lock.unlink(missing_ok=True)
+
+    def resumed(self, identity: dict[str, Any], rows: "_Digested") -> int:
+        """How many rows have been answered already; answers of something else go."""
+        notes = self._read()
+        whole = self.answers.stat().st_size // _RECORD.itemsize if self.answers.exists() else 0
+        same = bool(notes) and notes[0] == json.loads(json.dumps(identity))
+        kept = [note for note in notes[1:] if "done" in note and note["done"] <= whole]
+        last = kept[-1] if same and kept and rows.divisible else None
+        if last is None or rows.digested(last["done"]) != last["digest"]:
+            self.answers.unlink(missing_ok=True)
+            self._notes.unlink(missing_ok=True)
+            self.add(identity)
+            return 0
+        with self.answers.open("r+b") as file:
+            file.truncate(last["done"] * _RECORD.itemsize)
+        return int(last["done"])
+
+    def add(self, note: dict[str, Any]) -> None:
+        """Note how far it is."""
+        with self._notes.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(note) + "\n")
+
+    def show(self, records: Records, watching: Monitor, path: Path) -> None:
+        """Show all answers to the monitor, once, wherever an interruption comes."""
+        ready = path.with_name(f".partial-{path.name}")
+        if not any("shown" in note for note in self._read()):
+            for start in range(0, records.size, _AT_ONCE):
+                part = records[start : start + _AT_ONCE]
+                labelled = part["y"][0] != _NO_LABEL
+                wrong = part["y"] != part["label"] if labelled else None
+                watching.update(part["confidence"], wrong)
+            watching.save(ready)
+            self.add({"shown": True})
+        if ready.exists():
+            ready.replace(path)
+
+    def finish(self) -> None:
+        """Leave nothing but the file."""
+        self.answers.unlink()
+        self._notes.unlink()
+
+    def _read(self) -> list[dict[str, Any]]:
+        if not self._notes.exists():
+            return []
+        found = []
+        for line in self._notes.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:  # the last may be torn
+                break
+        return found
+
+
+def _watching(predictor: Predictor, path: Path) -> Monitor:
+    """The monitor in a file, if it is of this predictor, or a new one."""
+    fresh = predictor.monitor()
+    if not path.exists():
+        return fresh
+    known = Monitor.load(path)
+    if known.terms != fresh.terms:
+        raise InvalidInput(
+            f"--monitor must be of this predictor, got {path} of another promise ({known.terms} "
+            f"for {fresh.terms}): choose another file"
+        )
+    return known
 
 
 def refuse_unknown_form(out: Path) -> None:
@@ -74,40 +212,12 @@ def refuse_unknown_form(out: Path) -> None:
         )
 
 
-def _resumed(partial: Path, note: Path, identity: dict[str, Any], rows: Rows) -> int:
-    """How many rows have been answered already; what is of something else goes."""
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        same = json.loads(note.read_bytes()) == json.loads(json.dumps(identity))
-    except (OSError, ValueError):
-        same = False
-    if not (same and partial.exists() and rows.divisible):
-        partial.unlink(missing_ok=True)
-        _files.write_bytes(note, json.dumps(identity).encode())
-        return 0
-    whole = partial.stat().st_size // _RECORD.itemsize
-    done = rows.n if whole == rows.n else whole // rows.batch_size * rows.batch_size
-    with partial.open("r+b") as file:
-        file.truncate(done * _RECORD.itemsize)
-    return done
-
-
 def _records(answer: Answer, y: Ints | None) -> Records:
     records = np.empty(answer.label.size, _RECORD)
     records["label"], records["confidence"] = answer.label, answer.confidence
     records["accepted"] = answer.accepted
     records["y"] = _NO_LABEL if y is None else y
     return records
-
-
-def _show(records: Records, predictor: Predictor, path: Path) -> None:
-    """Update the monitor in a file, or begin one there."""
-    watching = Monitor.load(path) if path.exists() else predictor.monitor()
-    for start in range(0, records.size, _AT_ONCE):
-        part = records[start : start + _AT_ONCE]
-        labelled = part["y"][0] != _NO_LABEL
-        watching.update(part["confidence"], part["y"] != part["label"] if labelled else None)
-    watching.save(path)
 
 
 def _counted(records: Records) -> dict[str, int]:

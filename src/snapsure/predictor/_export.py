@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,50 +25,56 @@ if TYPE_CHECKING:
     from snapsure.predictor._predictor import Predictor
 
 _OUTPUTS = ("label", "confidence", "accepted")
-_NEAREST = 1e-12  # as `_logistic.logit` holds κ away from 0 and 1
+_ONE_FILE = 1_900_000_000  # bytes; an ONNX file has at most 2 GB
 
 
 class Graph(nn.Module):
-    """Input to label, confidence and accepted, in PyTorch's operations alone."""
+    """Input to label, confidence and accepted, in PyTorch's operations alone.
 
-    def __init__(self, predictor: "Predictor", names: Sequence[str]) -> None:
+    Numbers are tensors of float64: as plain numbers, ONNX would have them rounded to float32.
+    """
+
+    def __init__(self, predictor: "Predictor", names: Sequence[str], classes: int) -> None:
         super().__init__()
         self._names = names  # of inputs that the networks take by name
         self.networks = nn.ModuleList(predictor.networks.modules)
         self._members = len(predictor.snapshots.members)
         self._epochs = predictor.epochs[::-1]  # as the modules are, the latest first
-        self._estimator, self._calibration = predictor.estimator, predictor.calibration
-        self._threshold = predictor.threshold
+        self._formula = _FORMULAS[type(predictor.estimator)](predictor.estimator)
+        self._curve = None
+        if predictor.calibration is not None:
+            self._curve = _Curve(**predictor.calibration.as_dict())
+        theta: Any = -math.inf
+        if predictor.threshold is not None:
+            groups = predictor.threshold.groups
+            theta = predictor.threshold.theta
+            if groups is not None:
+                theta = [groups.get(number, math.inf) for number in range(classes)]
+        self.theta: Tensor
+        self.register_buffer("theta", _exact(theta))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The answer for a batch."""
-        by_name = dict(zip(self._names, inputs, strict=True)) if self._names else {}
-        by_place = () if self._names else inputs
-        logits = [_logits(network(*by_place, **by_name)).double() for network in self.networks]
+        logits = [_logits(self._run(network, inputs)).double() for network in self.networks]
         final = logits[: self._members]
         label = sum(one.softmax(dim=1) for one in final).argmax(dim=1)  # type: ignore[union-attr]
         odds = torch.stack([_log_odds(one, label) for one in logits])
         kappa = odds.sigmoid().view(len(self._epochs), self._members, -1).mean(dim=1)
-        confidence = self._confidence(dict(zip(self._epochs, kappa, strict=True)))
-        return label, confidence, confidence >= self._theta(label, final[0].shape[1])
+        confidence: Tensor = self._formula(dict(zip(self._epochs, kappa, strict=True)))
+        if self._curve is not None:
+            confidence = self._curve(confidence)
+        return (
+            label,
+            confidence,
+            confidence >= (self.theta[label] if self.theta.ndim else self.theta),
+        )
 
-    def _theta(self, label: Tensor, classes: int) -> Any:
-        """The threshold, or that of each predicted class."""
-        if self._threshold is None:
-            return -math.inf
-        groups = self._threshold.groups
-        if groups is None:
-            return self._threshold.theta
-        by_class = [groups.get(number, math.inf) for number in range(classes)]
-        return torch.tensor(by_class, dtype=torch.float64, device=label.device)[label]
-
-    def _confidence(self, kappa: Mapping[int, Tensor]) -> Tensor:
-        score: Tensor = _FORMULAS[type(self._estimator)](self._estimator, kappa)
-        if self._calibration is None:
-            return score
-        curve = self._calibration.as_dict()
-        x = _logit(score) if curve["log_odds"] else score
-        return (float(curve["slope"]) * x + float(curve["intercept"])).sigmoid()
+    def _run(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+        # Copies: a network may change its inputs, and the others are to get them too.
+        own = tuple(value.clone() for value in inputs)
+        if self._names:
+            return network(**dict(zip(self._names, own, strict=True)))
+        return network(*own)
 
 
 def export(predictor: "Predictor", path: Path, example: Any) -> None:
@@ -80,14 +87,23 @@ def export(predictor: "Predictor", path: Path, example: Any) -> None:
             "tell that their number is free"
         )
     inputs = next(rows.batches())[0]
+    predictor(inputs)  # refuses an example that the network does not take
     inputs = tree_map(lambda leaf: leaf.to(predictor.networks.device), inputs)
     names = list(inputs) if isinstance(inputs, Mapping) else []
-    args = _in_order(inputs)
+    graph = Graph(predictor, names, predictor.networks.classes or 0).eval()
+    with TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder:
+        made = Path(folder) / path.name
+        _write(graph, _in_order(inputs), names, made)
+        for part in Path(folder).iterdir():  # weights beyond 2 GB lie beside the graph
+            part.replace(path.with_name(part.name))
+
+
+def _write(graph: Graph, args: tuple[Any, ...], names: list[str], path: Path) -> None:
     free = torch.export.Dim("rows", min=1)
     shapes: Any = {"inputs": tree_map(lambda leaf: {0: free}, args)}
-    graph = Graph(predictor, names).eval()
-    with _quietly(), torch.no_grad():
-        try:
+    weights = sum(value.nbytes for value in graph.state_dict().values())
+    try:
+        with _quietly(), torch.no_grad():
             program = torch.export.export(graph, args, dynamic_shapes=shapes)
             if path.suffix == ".pt2":
                 torch.export.save(program, path)
@@ -98,26 +114,29 @@ def export(predictor: "Predictor", path: Path, example: Any) -> None:
                     dynamo=True,
                     input_names=names or (["input"] if len(args) == 1 else None),
                     output_names=_OUTPUTS,
+                    external_data=weights > _ONE_FILE,
                     verbose=False,
                 )
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"export to ONNX needs {error.name}, which is not installed: pip install "
-                "'snapsure[onnx]'",
-                name=error.name,
-            ) from None
-        except Exception as error:
-            raise InvalidInput(
-                f"`model` must be one that PyTorch can export, got {_blamed(error)}: rewrite that "
-                "part of its forward, or deploy the saved folder"
-            ) from error
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"export to ONNX needs {error.name}, which is not installed: pip install "
+            "'snapsure[onnx]'",
+            name=error.name,
+        ) from None
+    except OSError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"`model` must be one that PyTorch can export, got {_blamed(error)}: rewrite that "
+            "part of its forward, or deploy the saved folder"
+        ) from error
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
     """PyTorch tells much of its own machinery while it exports."""
     level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     silent = io.StringIO()
     try:
         with warnings.catch_warnings(), redirect_stdout(silent), redirect_stderr(silent):
@@ -130,6 +149,8 @@ def _quietly() -> Iterator[None]:
 def _refuse_what_has_no_graph(predictor: "Predictor", path: Path) -> None:
     if path.suffix not in (".onnx", ".pt2"):
         raise InvalidInput(f"`path` must end with .onnx or .pt2, got {path.name}: choose one")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"`path` must be in a folder that is there, got {path}: make it first")
     if not isinstance(predictor.kappa, SoftmaxResponse):
         raise InvalidInput(
             f"`kappa` must be softmax for one graph, got {predictor.kappa.name}: fit the estimator "
@@ -186,45 +207,94 @@ def _log_odds(z: Tensor, label: Tensor) -> Tensor:
     return z.masked_fill(~chosen, 0).sum(dim=1) - others
 
 
-def _logit(p: Tensor) -> Tensor:
-    held = p.clamp(_NEAREST, 1 - _NEAREST)
-    return held.log() - torch.log1p(-held)
+def _exact(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
-def _single(estimator: Estimator, kappa: Mapping[int, Tensor]) -> Tensor:
-    return kappa[estimator.fitted["epochs"][0]]
+class _Logit(nn.Module):
+    """log p / (1 − p), held as `_logistic.logit` holds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: Tensor
+        self.register_buffer("limits", _exact([1e-12, 1 - 1e-12]))
+
+    def forward(self, p: Tensor) -> Tensor:
+        held = p.maximum(self.limits[0]).minimum(self.limits[1])
+        return held.log() - (1 - held).log()
 
 
-def _aes(estimator: Estimator, kappa: Mapping[int, Tensor]) -> Tensor:
-    return torch.stack([kappa[epoch] for epoch in estimator.fitted["epochs"]]).mean(dim=0)
+class _Curve(nn.Module):
+    """Platt's curve."""
+
+    def __init__(self, slope: float, intercept: float, log_odds: bool) -> None:
+        super().__init__()
+        self._logit = _Logit() if log_odds else None
+        self.curve: Tensor
+        self.register_buffer("curve", _exact([slope, intercept]))
+
+    def forward(self, score: Tensor) -> Tensor:
+        x = score if self._logit is None else self._logit(score)
+        return (self.curve[0] * x + self.curve[1]).sigmoid()
 
 
-def _les(estimator: Estimator, kappa: Mapping[int, Tensor]) -> Tensor:
-    state = estimator.fitted
-    total = torch.zeros_like(next(iter(kappa.values()))) + float(state["weights"][-1])
-    parts = zip(state["epochs"], state["center"], state["spread"], state["weights"], strict=False)
-    for epoch, center, spread, weight in parts:
-        total = total + float(weight) * (_logit(kappa[epoch]) - float(center)) / float(spread)
-    return total.sigmoid()
+class _Mean(nn.Module):
+    """κ of one snapshot, or the mean of several."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        super().__init__()
+        self._epochs = estimator.fitted["epochs"]
+
+    def forward(self, kappa: Mapping[int, Tensor]) -> Tensor:
+        return torch.stack([kappa[epoch] for epoch in self._epochs]).mean(dim=0)
 
 
-def _pes(estimator: Estimator, kappa: Mapping[int, Tensor]) -> Tensor:
-    assert isinstance(estimator, PES)
-    layers = estimator.layers_
-    answer = len(layers) - 1 + kappa[layers[-1].epoch]
-    for i, layer in reversed([*enumerate(layers[:-1])]):  # the first that fits counts
-        by_cut = estimator.assign == "layer"
-        asked, limit = (layer.cut, layer.edge) if by_cut else (layer.epoch, layer.theta)
-        below_next = float(np.nextafter(i + 1.0, 0))
-        held = (i + kappa[layer.epoch]).clamp(max=below_next)
-        answer = torch.where(kappa[asked] <= limit, held, answer)
-    return answer
+class _Learned(nn.Module):
+    """LES."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        super().__init__()
+        state = estimator.fitted
+        self._epochs, self._logit = state["epochs"], _Logit()
+        self.center: Tensor
+        self.spread: Tensor
+        self.weights: Tensor
+        self.register_buffer("center", _exact(state["center"]))
+        self.register_buffer("spread", _exact(state["spread"]))
+        self.register_buffer("weights", _exact(state["weights"]))
+
+    def forward(self, kappa: Mapping[int, Tensor]) -> Tensor:
+        x = torch.stack([self._logit(kappa[epoch]) for epoch in self._epochs], dim=1)
+        scaled = (x - self.center) / self.spread
+        return ((scaled * self.weights[:-1]).sum(dim=1) + self.weights[-1]).sigmoid()
 
 
-_FORMULAS: dict[type[Estimator], Any] = {
-    Final: _single,
-    BestSnapshot: _single,
-    AES: _aes,
-    LES: _les,
-    PES: _pes,
+class _Layered(nn.Module):
+    """PES."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        super().__init__()
+        assert isinstance(estimator, PES)
+        self._layers, by_cut = estimator.layers_, estimator.assign == "layer"
+        self._asked = [layer.cut if by_cut else layer.epoch for layer in self._layers]
+        limits = [layer.edge if by_cut else layer.theta for layer in self._layers]
+        self.limits: Tensor
+        self.below: Tensor
+        self.register_buffer("limits", _exact(limits))
+        self.register_buffer("below", _exact(np.nextafter(np.arange(1.0, 1 + len(limits)), 0)))
+
+    def forward(self, kappa: Mapping[int, Tensor]) -> Tensor:
+        answer = len(self._layers) - 1 + kappa[self._layers[-1].epoch]
+        for i in reversed(range(len(self._layers) - 1)):  # the first that fits counts
+            held = (i + kappa[self._layers[i].epoch]).minimum(self.below[i])
+            answer = torch.where(kappa[self._asked[i]] <= self.limits[i], held, answer)
+        return answer
+
+
+_FORMULAS: dict[type[Estimator], type[nn.Module]] = {
+    Final: _Mean,
+    BestSnapshot: _Mean,
+    AES: _Mean,
+    LES: _Learned,
+    PES: _Layered,
 }

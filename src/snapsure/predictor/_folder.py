@@ -3,6 +3,7 @@
 It is written beside its place and moved there whole. Hashes of the snapshots stand in the JSON.
 """
 
+import hashlib
 import importlib
 import json
 import shutil
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 CONTENT = "predictor.json"
 _VERSION = 1
+_REPLACED = ".replaced-"
 
 
 def save(predictor: "Predictor", folder: Path) -> None:
@@ -49,6 +51,7 @@ def save(predictor: "Predictor", folder: Path) -> None:
             "snapshots": hashes,
             "provenance": predictor.provenance,
         }
+        content["sha256"] = _digest(content)
         _files.write_bytes(place / CONTENT, json.dumps(content, indent=1).encode())
 
 
@@ -67,25 +70,27 @@ def load(folder: Path, model: nn.Module | str | None, memory: int) -> "Predictor
         estimator = _estimator(content["estimator"])
         calibration = content["calibration"] and Platt.from_dict(content["calibration"])
         threshold = content["threshold"] and Threshold.from_dict(content["threshold"])
-        predictor = Predictor(
-            given,
-            _snapshots(folder, content["snapshots"]),
-            estimator,
-            threshold,
-            calibration=calibration,
-            kappa=made_kappa(**content["kappa"]),
-            classes=content["classes"],
-            memory=memory,
-            provenance=content["provenance"],
-        )
-    except (KeyError, TypeError, AttributeError) as error:
+        kappa = made_kappa(**content["kappa"])
+    except (KeyError, TypeError) as error:
         raise _corrupt(folder, f"{type(error).__name__} {error}") from None
+    predictor = Predictor(
+        given,
+        _snapshots(folder, content["snapshots"]),
+        estimator,
+        threshold,
+        calibration=calibration,
+        kappa=kappa,
+        classes=content["classes"],
+        memory=memory,
+        provenance=content["provenance"],
+    )
     predictor.factory = predictor.factory or content["model"]
     return predictor
 
 
 def read(folder: Path) -> dict[str, Any]:
     """What `predictor.json` says, if this version can read it."""
+    _recover(folder)
     try:
         content = json.loads((folder / CONTENT).read_bytes())
     except FileNotFoundError:
@@ -96,12 +101,21 @@ def read(folder: Path) -> dict[str, Any]:
         raise _corrupt(folder, str(error)) from None
     if not isinstance(content, dict) or content.get("format") != "snapsure predictor":
         raise _corrupt(folder, "something else")
-    if content.get("version") != _VERSION:
+    version = content.get("version")
+    if type(version) is not int or version != _VERSION:
+        later = type(version) is int and version > _VERSION
         raise InvalidInput(
-            f"{folder} must be a predictor of format {_VERSION}, got {content.get('version')}: "
-            "update snapsure to read it"
+            f"{folder} must be a predictor of format {_VERSION}, got {version}: "
+            f"{'update snapsure to read it' if later else 'save the predictor again'}"
         )
+    if content.pop("sha256", None) != _digest(content):
+        raise _corrupt(folder, "other content (its SHA-256 differs)")
     return content
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """SHA-256 of what is said, whatever the spaces and the order of names."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _corrupt(folder: Path, got: str) -> CorruptFile:
@@ -155,24 +169,51 @@ def _estimator(content: dict[str, Any]) -> Estimator:
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
     """A new folder beside, which takes its place in the end; one of other things is refused."""
-    if folder.exists() and not (folder / CONTENT).exists() and any(folder.iterdir()):
-        raise InvalidInput(
-            f"`folder` must be new or a saved predictor, got {folder} with other things in it: "
-            "choose another"
-        )
+    _recover(folder)
+    folder = folder.resolve()  # where a link leads to
+    refuse_other_things(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid4().hex[:12]
     place = folder.with_name(f".partial-{mark}-{folder.name}")
+    old = folder.with_name(f"{_REPLACED}{mark}-{folder.name}")
     place.mkdir()
     try:
         yield place
         if folder.exists():
-            old = folder.with_name(f".replaced-{mark}-{folder.name}")
             folder.rename(old)
-            place.rename(folder)
-            shutil.rmtree(old)
-        else:
-            place.rename(folder)
+        place.rename(folder)
         _files.flush_folder(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        _recover(folder)
+        raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def refuse_other_things(folder: Path) -> None:
+    """Refuse a place that holds anything but a saved predictor: nothing of others is touched."""
+    if folder.is_dir():
+        others = [
+            path.name
+            for path in folder.iterdir()
+            if path.name != CONTENT and not path.name.startswith("snapshots")
+        ]
+        if not others and ((folder / CONTENT).exists() or not any(folder.iterdir())):
+            return
+        got = f"{folder} with {others[0] if others else 'snapshots alone'} in it"
+    elif folder.exists():
+        got = f"the file {folder}"
+    else:
+        return
+    raise InvalidInput(
+        f"`folder` must be new or a saved predictor, got {got}: choose another, or move that away"
+    )
+
+
+def _recover(folder: Path) -> None:
+    """Put back a predictor that was moved away by a save that did not come to its end."""
+    folder = folder.resolve()
+    moved = list(folder.parent.glob(f"{_REPLACED}*-{folder.name}"))
+    if moved and not folder.exists():
+        moved[0].rename(folder)

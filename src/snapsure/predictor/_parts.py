@@ -24,6 +24,7 @@ from snapsure.scores import (
 )
 from snapsure.snapshots._base import Snapshots
 from snapsure.table import ScoreTable
+from snapsure.threshold import Threshold
 
 _KAPPAS: dict[str, type[Kappa]] = {
     "softmax": SoftmaxResponse,
@@ -33,6 +34,24 @@ _KAPPAS: dict[str, type[Kappa]] = {
     "max_logit": MaxLogit,
     "doctor": Doctor,
 }
+
+
+def refuse_others(model: Any, estimator: Any, threshold: Any) -> None:
+    """Refuse what is of another kind than asked for."""
+    if not isinstance(model, nn.Module | str):
+        raise InvalidInput(
+            f"`model` must be a torch.nn.Module or package.module:factory, got "
+            f"{type(model).__name__}: pass the network, or what makes it as a string"
+        )
+    if not isinstance(estimator, Estimator):
+        raise InvalidInput(
+            f"`estimator` must be an Estimator such as AES(), got {estimator!r}: make one"
+        )
+    if threshold is not None and not isinstance(threshold, Threshold):
+        raise InvalidInput(
+            f"`threshold` must be a Threshold, got {type(threshold).__name__}: make one by "
+            "Threshold.at_risk or .at_coverage"
+        )
 
 
 def made(factory: str) -> nn.Module:

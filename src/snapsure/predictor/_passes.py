@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from snapsure._types import Floats, Ints
-from snapsure.errors import InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import BATCH, Rows, first_rows, row_count, to_device
 from snapsure.networks._network import (
     Network,
@@ -21,6 +21,7 @@ from snapsure.networks._network import (
     finite,
     private_copy,
     refuse_probabilities,
+    versions,
 )
 from snapsure.networks._replay import cloned
 from snapsure.scores._base import Kappa
@@ -82,6 +83,13 @@ class Passes:
         loaded = len(self._groups[0]) * len(self._members)
         self.modules = [private_copy(model) for _ in range(loaded)]
         self.device = device_of(self.modules[0])
+        self.classes: int | None = None  # known from the first batch on
+        # Of all, from the beginning: those that are loaded later must be of the same training.
+        self._hashes = {
+            (id(member), epoch): member.sha256(epoch)
+            for epoch in epochs
+            for member in self._members
+        }
         self._load(self._groups[0])
         self._networks: list[Network] = []
         self._spoils: bool | None = None
@@ -149,6 +157,9 @@ class Passes:
                 if self._spoils is None:
                     self._try(modules[0], inputs)
                 return score(inputs, modules, y_hat)
+            except InvalidInput:
+                _refuse_infinite(inputs)
+                raise
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, TypeError) as error:  # what PyTorch says of shapes and types
@@ -211,13 +222,22 @@ class Passes:
 
     def _try(self, module: nn.Module, inputs: Any) -> None:
         """See once whether it gives logits, and leaves its inputs as they are."""
-        tried = cloned(inputs)
-        refuse_probabilities(finite(called(module, tried)))
-        self._spoils = not _same(tried, inputs)
+        with torch.inference_mode(False), torch.no_grad():
+            tried = cloned(inputs)
+            before = versions(tried)
+            logits = finite(called(module, tried))
+            refuse_probabilities(logits)
+            self.classes = logits.shape[1]
+            self._spoils = versions(tried) != before
 
     def _load(self, group: Sequence[int]) -> None:
         slots = ((member, epoch) for epoch in group for member in self._members)
         for module, (member, epoch) in zip(self.modules, slots, strict=False):
+            if member.sha256(epoch) != self._hashes[id(member), epoch]:
+                raise CorruptFile(
+                    f"snapshot of epoch {epoch} in {member.path} must stay as it was, got another: "
+                    "load the predictor again"
+                )
             member.load_into(module, epoch)
 
     def write(self, folders: Sequence[Path]) -> dict[str, dict[str, str]]:
@@ -252,6 +272,8 @@ def _described(inputs: Any) -> str:
     return " and ".join(f"shape {shape}" for shape in shapes) or type(inputs).__name__
 
 
-def _same(a: Any, b: Any) -> bool:
-    pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
-    return all(torch.equal(x, y) for x, y in pairs if isinstance(x, Tensor))
+def _refuse_infinite(inputs: Any) -> None:
+    """Blame the inputs for what comes of them."""
+    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    if not all(leaf.isfinite().all() for leaf in leaves if leaf.is_floating_point()):
+        raise InvalidInput("`batch` must be finite, got NaN or infinity: drop or impute those rows")

@@ -21,6 +21,7 @@ from snapsure.predictor._parts import (
     made_kappa,
     named_kappa,
     refuse_other_snapshots,
+    refuse_others,
     rows_of,
     settled,
 )
@@ -96,6 +97,7 @@ class Predictor:
         memory: int = _MEMORY,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
+        refuse_others(model, estimator, threshold)
         self.factory = model if isinstance(model, str) else None
         module = made(model) if isinstance(model, str) else model
         self.snapshots = opened(snapshots)
@@ -112,6 +114,8 @@ class Predictor:
                 "confidence is a probability already, got one: leave it out"
             )
         self.threshold, self.calibration = threshold, calibration
+        if isinstance(classes, str):
+            raise InvalidInput(f"`classes` must be a list of names, got {classes!r}: write [...]")
         self.classes = None if classes is None else [str(name) for name in classes]
         self.provenance = dict(provenance or {})
         self.epochs = self.estimator.snapshots(self.snapshots.epochs)
@@ -165,6 +169,11 @@ class Predictor:
         """
         from snapsure.evaluation._choice import choose
 
+        if not isinstance(table, ScoreTable):
+            raise InvalidInput(
+                f"`table` must be a ScoreTable, got {type(table).__name__}: make one by `score`, "
+                "or open one by ScoreTable.open"
+            )
         store = opened(snapshots)
         refuse_other_snapshots(table, store)
         if passes is not None:
@@ -262,6 +271,8 @@ class Predictor:
     ) -> Iterator[tuple[Answer, Ints | None]]:
         """Answers from a multiple of the batch size on, and the labels that came with the rows."""
         given = None if groups is None else np.asarray(groups)
+        if given is not None and self.threshold is None:
+            raise InvalidInput("`groups` must be left out without a threshold, got some: leave out")
         if given is not None and given.shape != (rows.n,):
             raise InvalidInput(
                 f"`groups` must name a group for each of {rows.n} inputs, got shape "
@@ -279,6 +290,11 @@ class Predictor:
         return score if self.calibration is None else self.calibration.predict_proba(score)
 
     def _answered(self, table: ScoreTable, groups: Any) -> Answer:
+        if self.classes is not None and self.networks.classes not in (None, len(self.classes)):
+            raise InvalidInput(
+                f"`classes` must name each of the {self.networks.classes} classes, got "
+                f"{len(self.classes)} names: give all of them, in order"
+            )
         confidence = self.confidence(table)
         if self.threshold is None:
             return Answer(table.y_hat, confidence, np.ones(confidence.size, dtype=np.bool_))
