@@ -165,9 +165,9 @@ def test_infeasible_says_what_could_be_promised_and_that_can_be():
         message = str(caught.value)
         assert message.startswith(
             "`risk` must be one that 200 points can promise at delta = 0.05, got 0.001: "
-            "the smallest is 0."
+            "the smallest is about 0."
         )
-        smallest = float(message.split("the smallest is ")[1].split(",")[0])
+        smallest = float(message.split("the smallest is about ")[1].split(",")[0])
         coverage = float(message.split("at coverage ")[1].split(";")[0])
         assert Threshold.at_risk(kappa, errors, smallest).coverage == pytest.approx(coverage, 0.01)
     assert isinstance(caught.value, InvalidInput)
