@@ -305,8 +305,8 @@ def _infeasible(sample: Sample, limit: float, delta: float) -> Infeasible:
         tried = sample.with_limit(smallest)
         share = sample.end[tried.prove(tried.rungs(delta)).last] / sample.n
         offer = (
-            f"the smallest is about {smallest:g}, at coverage {share:.3g}; accept that, or hold out "
-            "more points"
+            f"the smallest is about {smallest:g}, at coverage {share:.3g}; accept that, or hold "
+            "out more points"
         )
     return Infeasible(
         f"`risk` must be one that {sample.n} points can promise at delta = {delta:g}{also}, got "
