@@ -10,6 +10,8 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS
 os.environ["KERAS_BACKEND"] = "torch"
 # Ray takes a node that answers late for lost; on a busy machine it only answers late.
 os.environ.update(RAY_health_check_timeout_ms="120000", RAY_worker_register_timeout_seconds="600")
+# Its workers are nicer than all others, and starve beside busy ones.
+os.environ.update(RAY_worker_niceness="0")
 os.environ.pop("RAY_ADDRESS", None)
 
 import hypothesis
