@@ -172,18 +172,20 @@ class Passes:
     def _by_logits(self, inputs: Any, modules: list[nn.Module], y_hat: Ints | None) -> _Part:
         """κ that knows the logits alone: of all snapshots at once."""
         members = len(self._members)
-        logits = self._logits(inputs, modules)
+        logits = self._logits(inputs, modules).cpu().double()  # as all that follows asks for
         if self._own_labels:
             labels = self._labels(logits)
         else:
             said = self._labels(logits[:members])[0] if y_hat is None else y_hat
-            labels = np.broadcast_to(said, (len(modules) // members, said.size))
+            labels = said[None].repeat(len(modules) // members, axis=0)
         chosen = np.tile(labels[0] if y_hat is None else y_hat, len(modules))
         values = self._kappa.score(Logits(logits.flatten(0, 1)), chosen, None)
+        if members == 1:
+            final = logits[0].numpy() if self._own_labels else None
+            return _Part(values.reshape(len(modules), -1), labels, final)
         by_member = values.reshape(-1, members, logits.shape[1])
         kappa = mean_kappa([by_member[:, member] for member in range(members)])
-        alone = self._own_labels and members == 1
-        return _Part(kappa, labels, logits[0].cpu().double().numpy() if alone else None)
+        return _Part(kappa, labels, None)
 
     def _logits(self, inputs: Any, modules: list[nn.Module]) -> Tensor:
         """Logits of each network, (networks, rows, classes)."""
@@ -200,6 +202,9 @@ class Passes:
     def _labels(self, logits: Tensor) -> Ints:
         """What each snapshot predicts, all of its members together, (snapshots, rows)."""
         members = len(self._members)
+        if members == len(logits) == 1:
+            only: Ints = vote([logits[0]]).argmax(axis=1)[None]
+            return only
         votes = vote(logits[member::members].flatten(0, 1) for member in range(members))
         labels: Ints = votes.argmax(axis=1).reshape(-1, logits.shape[1])
         return labels

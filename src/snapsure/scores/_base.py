@@ -71,7 +71,7 @@ def softmax_of(logits: Tensor, y_hat: Ints) -> Tensor:
     points collapse onto exactly 1.0 and become ties.
     """
     z = logits.cpu().double()  # there: not every accelerator has float64
-    chosen = z.new_tensor(y_hat).long()[:, None]
+    chosen = torch.from_numpy(np.ascontiguousarray(y_hat, np.int64))[:, None]
     total = z.logsumexp(dim=1)
     others = z.scatter(1, chosen, -np.inf).logsumexp(dim=1)
     small = (z.gather(1, chosen)[:, 0] - total).exp()
