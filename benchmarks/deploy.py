@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from benchmarks.groups import _peak
-from benchmarks.harness import Case
+from benchmarks.harness import Case, process_peak
 from snapsure import AES, Predictor, SnapshotStore
 
 PASSES = (1, 3, 13, 30)
@@ -114,6 +113,6 @@ def memory() -> dict[str, float]:
 
 if __name__ == "__main__":
     network()(torch.rand(BATCH, 3, 32, 32))  # what PyTorch keeps for a batch, whoever asks
-    before = _peak()
+    before = process_peak()
     Predictor.load(sys.argv[1])(torch.rand(BATCH, 3, 32, 32))
-    print(_peak() - before)
+    print(process_peak() - before)

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.harness import Case
+from benchmarks.harness import Case, process_peak
 from snapsure import LocalExecutor, SnapshotStore, SoftmaxResponse, score
 
 SNAPSHOTS, FILES, SIDE, BATCH = 16, 400, 224, 25
@@ -105,13 +105,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _peak() -> float:
-    """The most this process has held; not getrusage's, which begins with the parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
 if __name__ == "__main__":
-    before = _peak()
+    before = process_peak()
     work(Path(sys.argv[1]), int(sys.argv[2]))
-    print(_peak() - before)
+    print(process_peak() - before)

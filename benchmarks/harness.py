@@ -6,6 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -88,6 +89,12 @@ def peak_megabytes(work: Work) -> float:
         return tracemalloc.get_traced_memory()[1] / 1e6
     finally:
         tracemalloc.stop()
+
+
+def process_peak() -> float:
+    """The most this process has held; not getrusage's, which begins with the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def machine() -> dict[str, Any]:

@@ -47,6 +47,21 @@ def test_no_more_passes_than_allowed(passes):
     assert isinstance(choice.estimator, Final) == (passes == 1)
 
 
+def test_what_asks_for_more_on_all_points_is_not_taken(monkeypatch):
+    table = table_of(2000, noise_at_end=1.5)
+    learn = LES._learn
+
+    def greedy(self, part, kappa):
+        state = learn(self, part, kappa)
+        whole = part.y_hat.size == table.y_hat.size
+        return {**state, "epochs": part.epochs.tolist()} if whole else state
+
+    assert isinstance(choose(table, "softmax", 3, 0).estimator, LES)
+    monkeypatch.setattr(LES, "_learn", greedy)
+    choice = choose(table, "softmax", 3, 0)
+    assert len(choice.estimator.snapshots(table.epochs)) <= 3
+
+
 def test_the_promise_is_made_by_points_that_chose_nothing(deployed):
     digits = deployed.digits
     predictor = Predictor.fit(digits.model(), digits.store, deployed.table, risk=0.5, seed=3)

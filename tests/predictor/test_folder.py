@@ -108,6 +108,10 @@ def test_a_save_that_fails_leaves_the_old_one(folder, deployed, monkeypatch):
     assert Predictor.load(folder).epochs == epochs
     # Killed between the two moves, the old one is found again.
     folder.rename(folder.with_name(".replaced-0123456789ab-predictor"))
+    with pytest.raises(InvalidInput, match="got no predictor"):  # what is another's stays away
+        Predictor.load(folder.with_name("ictor"))
+    with pytest.raises(InvalidInput, match="got no predictor"):
+        Predictor.load(folder.with_name("ab-predictor"))
     assert Predictor.load(folder).epochs == epochs
     assert [path.name for path in folder.parent.iterdir()] == ["predictor"]
 
@@ -174,11 +178,11 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
         Predictor.load(folder)
 
 
-def test_loaded_by_torch_alone_there_is_no_pickle(folder, monkeypatch):
+def test_no_pickle_is_read(folder, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a pickle was read")
 
     monkeypatch.setattr("pickle.load", refuse)
     monkeypatch.setattr("pickle.loads", refuse)
     monkeypatch.setattr(torch, "load", refuse)
-    Predictor.load(folder)
+    assert Predictor.load(folder).epochs == [1, 3, 4, 6]

@@ -46,9 +46,12 @@ def choose(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choi
     most = float("inf") if passes is None else passes
     afforded = {name: result for name, result in judged.items() if result.passes <= most}
     better = {name: one for name, one in afforded.items() if one.difference.high < 0}
-    best = min(better, key=lambda name: better[name].eaurc, default=FINAL)
-    method = next(method for method in methods if method.name == best)
-    estimator = method.make().fit(table, kappa)
+    for best in [*sorted(better, key=lambda name: better[name].eaurc), FINAL]:
+        method = next(method for method in methods if method.name == best)
+        estimator = method.make().fit(table, kappa)
+        # On all points PES may ask for more snapshots than it did on the splits.
+        if method.each * len(estimator.snapshots(table.epochs)) <= most:
+            break
     calibration = None
     if not estimator.calibrated:
         calibration = Platt().fit(estimator.confidence(table), table.errors)

@@ -106,7 +106,7 @@ class _Digested(Rows):
 
     def digested(self, stop: int) -> str:
         """The digest of the rows up to here, which are read if they have not been."""
-        while self._at < stop:
+        if self._at < stop:
             for _ in self.batches(self._at, stop):
                 pass
         return self._known[stop]

@@ -6,6 +6,7 @@ It is written beside its place and moved there whole. Hashes of the snapshots st
 import hashlib
 import importlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -214,6 +215,10 @@ def refuse_other_things(folder: Path) -> None:
 def _recover(folder: Path) -> None:
     """Put back a predictor that was moved away by a save that did not come to its end."""
     folder = folder.resolve()
-    moved = list(folder.parent.glob(f"{_REPLACED}*-{folder.name}"))
-    if moved and not folder.exists():
-        moved[0].rename(folder)
+    if folder.exists() or not folder.parent.is_dir():
+        return
+    its_own = re.compile(re.escape(_REPLACED) + "[0-9a-f]{12}-" + re.escape(folder.name))
+    for moved in folder.parent.iterdir():
+        if its_own.fullmatch(moved.name):
+            moved.rename(folder)
+            return

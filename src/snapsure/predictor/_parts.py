@@ -99,6 +99,7 @@ def settled(estimator: Estimator, snapshots: Snapshots, kappa: Kappa | None) -> 
 
 
 def named_kappa(name: str) -> Kappa:
+    """A κ function by its name, with its usual settings."""
     if name in _KAPPAS:
         return _KAPPAS[name]()
     if name.startswith("mc_dropout"):
@@ -118,6 +119,7 @@ def made_kappa(name: str, settings: Mapping[str, Any]) -> Kappa:
 
 
 def deployable(kappa: Kappa) -> Kappa:
+    """The same, unless it must see training data first."""
     if kappa.prepares:
         raise InvalidInput(
             f"`kappa` must need nothing but a new input's own passes, got {kappa.name}, which "
