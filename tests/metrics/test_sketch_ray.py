@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+import ray
 
 from snapsure import RiskCoverageSketch
 
-ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
 
