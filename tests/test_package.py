@@ -33,6 +33,7 @@ LAYERS = [
     "monitor",
     "evaluation",
     "predictor",
+    "training",
     "report",
     "integrations",
     "paper",

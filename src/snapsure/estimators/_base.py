@@ -132,6 +132,8 @@ class Estimator(ABC):
 
 def rows_of(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> Floats:
     """κ of the snapshots of some epochs, (epochs, n)."""
+    if table.epochs.tolist() == epochs:  # all of them, as in a predictor
+        return table.kappa(kappa)
     places = {int(epoch): i for i, epoch in enumerate(table.epochs)}
     missing = [epoch for epoch in epochs if epoch not in places]
     if missing:

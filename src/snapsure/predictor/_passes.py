@@ -178,8 +178,8 @@ class Passes:
         else:
             said = self._labels(logits[:members])[0] if y_hat is None else y_hat
             labels = said[None].repeat(len(modules) // members, axis=0)
-        chosen = np.tile(labels[0] if y_hat is None else y_hat, len(modules))
-        values = self._kappa.score(Logits(logits.flatten(0, 1)), chosen, None)
+        answers = (labels[0] if y_hat is None else y_hat)[None].repeat(len(modules), axis=0)
+        values = self._kappa.score(Logits(logits.flatten(0, 1)), answers.ravel(), None)
         if members == 1:
             final = logits[0].numpy() if self._own_labels else None
             return _Part(values.reshape(len(modules), -1), labels, final)
@@ -202,12 +202,8 @@ class Passes:
     def _labels(self, logits: Tensor) -> Ints:
         """What each snapshot predicts, all of its members together, (snapshots, rows)."""
         members = len(self._members)
-        if members == len(logits) == 1:
-            only: Ints = vote([logits[0]]).argmax(axis=1)[None]
-            return only
-        votes = vote(logits[member::members].flatten(0, 1) for member in range(members))
-        labels: Ints = votes.argmax(axis=1).reshape(-1, logits.shape[1])
-        return labels
+        each = [logits[member::members].flatten(0, 1) for member in range(members)]
+        return vote(each).reshape(-1, logits.shape[1])
 
     def _by_networks(self, inputs: Any, modules: list[nn.Module], y_hat: Ints | None) -> _Part:
         """κ that asks for more of a pass: snapshot by snapshot."""

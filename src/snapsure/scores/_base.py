@@ -64,15 +64,25 @@ class Kappa(ABC):
         """κ of each row."""
 
 
-def softmax_of(logits: Tensor, y_hat: Ints) -> Tensor:
+def softmax_of(logits: Tensor, y_hat: Ints) -> Floats:
     """Softmax of the chosen class in float64, exact near 0 and near 1.
 
-    Near 1 it is 1 minus the sum of the other classes: in float32, or as a plain quotient, confident
-    points collapse onto exactly 1.0 and become ties.
+    Near 1 it is 1 minus the share of the other classes: in float32, or as a plain quotient,
+    confident points collapse onto exactly 1.0 and become ties. In NumPy: of one row it is several
+    times faster than PyTorch, whose operations each cost more than this arithmetic.
     """
-    z = logits.cpu().double()  # there: not every accelerator has float64
-    chosen = torch.from_numpy(np.ascontiguousarray(y_hat, np.int64))[:, None]
-    total = z.logsumexp(dim=1)
-    others = z.scatter(1, chosen, -np.inf).logsumexp(dim=1)
-    small = (z.gather(1, chosen)[:, 0] - total).exp()
-    return small.where(small < 0.5, -(others - total).expm1()).clamp(0, 1)
+    e = exponentials(logits)
+    rows = np.arange(len(e))
+    total = e.sum(axis=1)
+    chosen = e[rows, y_hat] / total
+    e[rows, y_hat] = 0
+    others = e.sum(axis=1) / total
+    kappa: Floats = np.where(chosen < 0.5, chosen, 1 - others)
+    return kappa
+
+
+def exponentials(logits: Tensor) -> Floats:
+    """e to the logits less the largest of their row: softmax, but for a row's total."""
+    z: Floats = logits.cpu().double().numpy()  # there: not every accelerator has float64
+    e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
+    return e

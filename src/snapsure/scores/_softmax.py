@@ -26,5 +26,4 @@ class SoftmaxResponse(Kappa):
 
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Softmax of the chosen class."""
-        values: Floats = softmax_of(forward.logits, y_hat).cpu().numpy()
-        return values
+        return softmax_of(forward.logits, y_hat)

@@ -15,6 +15,7 @@ from snapsure.networks._recorded import RecordedLogits
 from snapsure.scores._base import Kappa, softmax_of
 from snapsure.scores._logits import Logits
 from snapsure.scores._softmax import SoftmaxResponse
+from snapsure.scoring._worker import vote
 from snapsure.table import ScoreTable
 
 
@@ -34,7 +35,7 @@ def recorded(
     """
     wanted = _of_logits(kappas)
     epochs = _common_epochs(networks)
-    y_hat = _votes([network.read(epochs[-1]) for network in networks])
+    y_hat = vote([network.read(epochs[-1]) for network in networks])
     columns: dict[str, list[Floats]] = {each.name: [] for each in wanted}
     labels = []
     for epoch in epochs:
@@ -42,7 +43,7 @@ def recorded(
         for kappa in wanted:
             values = [kappa.score(Logits(each), y_hat, None) for each in logits]
             columns[kappa.name].append(np.mean(values, axis=0))
-        labels.append(_votes(logits))
+        labels.append(vote(logits))
     y = networks[0].labels()
     tables = {name: np.array(rows) for name, rows in columns.items()}
     return ScoreTable(tables, np.array(labels), y, y_hat=y_hat, epochs=epochs)
@@ -74,7 +75,7 @@ def averaged_probabilities(
     passes = [(network, epochs[i]) for i in chosen for network in networks]
     mean: Any = sum(network.read(epoch).double().softmax(dim=1) for network, epoch in passes)
     y_hat: Ints = mean.argmax(dim=1).numpy()
-    kappa = [softmax_of(network.read(epoch), y_hat).numpy() for network, epoch in passes]
+    kappa = [softmax_of(network.read(epoch), y_hat) for network, epoch in passes]
     return np.mean(kappa, axis=0), y_hat
 
 
@@ -110,10 +111,3 @@ def _of_logits(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
                 "snapsure.score"
             )
     return wanted
-
-
-def _votes(logits: Sequence[Tensor]) -> Ints:
-    """What networks predict together: the class of their mean softmax."""
-    mean = torch.stack([each.double().softmax(dim=1) for each in logits]).mean(dim=0)
-    chosen: Ints = mean.argmax(dim=1).numpy()
-    return chosen

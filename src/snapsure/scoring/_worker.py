@@ -1,6 +1,6 @@
 """Doing the pieces of a plan in this process, one after the other."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from snapsure._types import Array, Floats, Ints
 from snapsure.networks._data import Digest, first_rows, row_count, to_device
 from snapsure.networks._network import Network, private_copy
 from snapsure.networks._replay import cloned
-from snapsure.scores._base import Kappa
+from snapsure.scores._base import Kappa, exponentials
 from snapsure.scoring._plan import Piece, Plan
 
 Advance = Callable[[int], None]
@@ -140,8 +140,7 @@ def columns_of(
     `ready` is, for each member, what each κ function has prepared.
     """
     forwards = [network.run(inputs) for network in networks]
-    votes = vote(forward.logits for forward in forwards)
-    labels = votes.argmax(axis=1)
+    labels = vote([forward.logits for forward in forwards])
     columns: Columns = {"labels": labels}
     for kappa, *prepared in zip(kappas, *ready, strict=True):
         chosen = labels if y_hat is None else y_hat
@@ -150,13 +149,17 @@ def columns_of(
         columns[kappa.name] = mean_kappa(values)
     for network in networks:
         network.forget()
-    return columns, votes.shape[1]
+    return columns, forwards[0].logits.shape[1]
 
 
-def vote(logits: Iterable[Tensor]) -> Floats:
-    """The members' mean class probabilities, (rows, classes)."""
-    each = [one.cpu().double().softmax(dim=1).numpy() for one in logits]
-    return _mean(each)
+def vote(logits: Sequence[Tensor]) -> Ints:
+    """What members predict together: the class of their mean probability; one, of its logits."""
+    if len(logits) == 1:
+        alone: Ints = logits[0].cpu().double().numpy().argmax(axis=1)
+        return alone
+    each = [exponentials(one) for one in logits]
+    together: Ints = _mean([e / e.sum(axis=1, keepdims=True) for e in each]).argmax(axis=1)
+    return together
 
 
 def mean_kappa(values: Sequence[Floats]) -> Floats:

@@ -1,0 +1,1 @@
+"""Few passes: what students, losses and small budgets of snapshots are worth."""

@@ -1,0 +1,166 @@
+"""The study's trainings: the same points, network and recipe, in every way there is to train.
+
+A training's folder has `logits.npy` (of the test points, by its final weights) and `training.json`
+(what it cost and came to), written last: what has none is trained again. The plain one also has
+`snapshots/` and `validation/` (logits of the test points) of every second epoch.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel, update_bn
+
+from experiments.contest.runs import predict
+from experiments.passes.tasks import Task
+from snapsure import _files
+from snapsure.networks._recorded import RecordedLogits
+from snapsure.snapshots import Recorder, SnapshotStore
+from snapsure.training import CorrectnessRanking, SelfAdaptive
+
+BATCH = 100
+LEARNING_RATE = 0.05
+EVERY = 2  # epochs per snapshot
+DONE = "training.json"
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits, labels, numbers of the points
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train with labels."""
+
+    name: str
+    loss: Callable[[Task], Loss]
+    offset: int = 0  # of the seed: two of the same recipe must begin apart
+    sharp: bool = True  # or else steps that look for flat places, and averaged weights
+
+    @property
+    def cost(self) -> int:
+        """Passes forth and back per step."""
+        return 1 if self.sharp else 2
+
+
+def _cross_entropy(task: Task, smoothing: float = 0.0) -> Loss:
+    return lambda logits, y, _: functional.cross_entropy(logits, y, label_smoothing=smoothing)
+
+
+PLAIN = Way("plain", _cross_entropy)
+SECOND = Way("second network", _cross_entropy, offset=100)
+SMOOTH = Way("label smoothing", partial(_cross_entropy, smoothing=0.1))
+SAT = Way(
+    "SAT",
+    lambda task: SelfAdaptive(len(task.train[1]), task.classes, start=int(0.3 * task.epochs)),
+)
+CRL = Way("CRL", lambda task: CorrectnessRanking(len(task.train[1])))
+FMFP = Way("FMFP", _cross_entropy, sharp=False)
+WAYS = (PLAIN, SECOND, SMOOTH, SAT, CRL, FMFP)
+
+
+def train(task: Task, way: Way, seed: int, folder: Path) -> None:
+    """One network; its folder says that it is finished when it is."""
+    begin = time.process_time()
+    torch.manual_seed(seed + way.offset)
+    network, loss = prepared(task.network()), way.loss(task)
+    optimizer = optimizer_of(network, task)
+    rate = schedule_of(optimizer, task)
+    records = _records(task, folder) if way is PLAIN else None
+    averaged = None if way.sharp else AveragedModel(network)
+    for epoch in range(1, task.epochs + 1):
+        network.train()
+        for x, y, index in _batches(task):
+
+            def cost(x: Tensor = x, y: Tensor = y, index: Tensor = index) -> Tensor:
+                return loss(network(x), y, index)
+
+            if averaged is None:
+                optimizer.zero_grad()
+                cost().backward()  # type: ignore[no-untyped-call]
+            else:
+                _flat_gradients(network, cost)
+            optimizer.step()
+        rate.step()
+        if records is not None and epoch % EVERY == 0:
+            records(network, epoch)
+        if averaged is not None and epoch > 0.6 * task.epochs:
+            averaged.update_parameters(network)
+    if averaged is not None:
+        update_bn((x for x, _, _ in _batches(task)), averaged)
+        network = averaged
+    finish(task, network, folder, {"cost": way.cost, "seconds": time.process_time() - begin})
+
+
+def prepared(network: nn.Module) -> nn.Module:
+    """Its weights as convolutions over images like them."""
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def optimizer_of(network: nn.Module, task: Task) -> torch.optim.Optimizer:
+    """The recipe's."""
+    weights = network.parameters()
+    return torch.optim.SGD(weights, LEARNING_RATE, momentum=0.9, weight_decay=task.weight_decay)
+
+
+def schedule_of(
+    optimizer: torch.optim.Optimizer, task: Task
+) -> torch.optim.lr_scheduler.LRScheduler:
+    """The recipe's, a step per epoch."""
+    return torch.optim.lr_scheduler.StepLR(optimizer, task.drop_every, 0.5)
+
+
+def _records(task: Task, folder: Path) -> Callable[[nn.Module, int], None]:
+    recorder = Recorder(SnapshotStore(folder / "snapshots"))
+    recorder.store.rewind(0)
+    logits = RecordedLogits(folder / "validation")
+    x, y = task.test
+
+    def record(network: nn.Module, epoch: int) -> None:
+        recorder.record(network, epoch)
+        logits.write(epoch, predict(network, x).numpy(), y.numpy())
+
+    return record
+
+
+def finish(task: Task, network: nn.Module, folder: Path, about: dict[str, float]) -> None:
+    """Write what a training came to."""
+    logits = predict(network, task.test[0]).numpy()
+    fitted = predict(network, task.train[0]).argmax(dim=1) == task.train[1]
+    told = {
+        **about,
+        "training_accuracy": float(fitted.numpy().mean()),
+        "test_error": float((logits.argmax(axis=1) != task.test[1].numpy()).mean()),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _files.write_array(folder / "logits.npy", logits.astype(np.float32))
+    _files.write_bytes(folder / DONE, json.dumps(told, indent=1).encode())
+
+
+def _batches(task: Task) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    x, y = task.train
+    for rows in torch.split(torch.randperm(len(y)), BATCH):
+        yield (x[rows] if task.augment is None else task.augment(x[rows])), y[rows], rows
+
+
+def _flat_gradients(network: nn.Module, cost: Callable[[], Tensor], radius: float = 0.05) -> None:
+    """Gradients at the worst place nearby (Foret et al. 2021); the weights stay where they are.
+
+    With averaged weights it is FMFP (Zhu, Cheng, Zhang & Liu 2022).
+    """
+    weights = [weight for weight in network.parameters() if weight.requires_grad]
+    steps = torch.autograd.grad(cost(), weights)
+    length = torch.stack([step.norm() for step in steps]).norm() + 1e-12
+    with torch.no_grad():
+        for weight, step in zip(weights, steps, strict=True):
+            weight.add_(step, alpha=float(radius / length))
+    gradients = torch.autograd.grad(cost(), weights)
+    with torch.no_grad():
+        for weight, step, gradient in zip(weights, steps, gradients, strict=True):
+            weight.sub_(step, alpha=float(radius / length))
+            weight.grad = gradient
