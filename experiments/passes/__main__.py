@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ import typer
 
 from experiments.passes import tasks
 from experiments.passes.tasks import Task
-from experiments.passes.trainings import DONE, WAYS, train
+from experiments.passes.trainings import DONE, PLAIN, STUDENTS, WAYS, teach, train
 
 NAMES = ("words", "clothes", "cifar10", "cifar100")
 
@@ -50,9 +51,18 @@ def main(
     for name in names:
         task = task_of(name, packages, cifar)
         for seed in range(task.seeds):
+            here = out / name / f"seed-{seed}"
             for way in WAYS:
-                folder = out / name / f"seed-{seed}" / way.name.replace(" ", "-")
-                _unless_done(folder, lambda: train(task, way, seed, folder))  # noqa: B023
+                folder = place(here, way.name)
+                _unless_done(folder, partial(train, task, way, seed, folder))
+            for taught in STUDENTS:
+                folder, plain = place(here, taught.name), place(here, PLAIN.name)
+                _unless_done(folder, partial(teach, task, taught, seed, plain, folder))
+
+
+def place(folder: Path, name: str) -> Path:
+    """Where a training of a seed is kept."""
+    return folder / name.replace(" ", "-")
 
 
 def _unless_done(folder: Path, work: Callable[[], None]) -> None:

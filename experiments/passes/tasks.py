@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +35,21 @@ class Task:
 def words() -> Task:
     """The contest's words, without augmentation and decay: 98 % right in training."""
     task = contest.words(TEST)
-    return _as_in_contest(task, None, 0.0)
+    return _as_in_contest(task, None, 0.0, 40)
 
 
 def clothes(package: Path) -> Task:
     """The contest's clothes, with augmentation and decay."""
     task = contest.clothes(package, TEST)
-    return _as_in_contest(task, task.augment, 5e-4)
+    return _as_in_contest(task, task.augment, 5e-4, 24)
 
 
-def _as_in_contest(task: contest.Task, augment: contest.Augment | None, decay: float) -> Task:
+def _as_in_contest(
+    task: contest.Task, augment: contest.Augment | None, decay: float, epochs: int
+) -> Task:
     """Its points and network; images lie in memory as convolutions like them."""
     train, test = ((_channels_last(x), y) for x, y in (task.train, task.test))
-    return Task(task.name, train, test, task.network, augment, decay, 40, 10, 10, 5)
+    return Task(task.name, train, test, task.network, augment, decay, epochs, epochs // 4, 10, 5)
 
 
 def cifar10(package: Path) -> Task:
@@ -77,10 +80,9 @@ def _sprites(package: Path, name: str, labels: str) -> tuple[Tensor, Tensor]:
 def _images(
     name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], classes: int
 ) -> Task:
-    scale = [(_channels_last(x.float() / 128 - 1), y.long()) for x, y in (train, test)]
-    return Task(
-        name, *scale, lambda: image_network(classes), _mirrored, 5e-4, 30, 8, classes, seeds=3
-    )
+    here, there = ((_channels_last(x.float() / 128 - 1), y.long()) for x, y in (train, test))
+    make = partial(image_network, classes)
+    return Task(name, here, there, make, _mirrored, 5e-4, 30, 8, classes, seeds=3)
 
 
 def image_network(classes: int) -> nn.Module:

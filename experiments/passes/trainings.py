@@ -7,7 +7,7 @@ A training's folder has `logits.npy` (of the test points, by its final weights) 
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from experiments.passes.tasks import Task
 from snapsure import _files
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.snapshots import Recorder, SnapshotStore
-from snapsure.training import CorrectnessRanking, SelfAdaptive
+from snapsure.training import CorrectnessRanking, SelfAdaptive, Student
 
 BATCH = 100
 LEARNING_RATE = 0.05
@@ -69,7 +69,7 @@ def train(task: Task, way: Way, seed: int, folder: Path) -> None:
     begin = time.process_time()
     torch.manual_seed(seed + way.offset)
     network, loss = prepared(task.network()), way.loss(task)
-    optimizer = optimizer_of(network, task)
+    optimizer = optimizer_of(network.parameters(), task)
     rate = schedule_of(optimizer, task)
     records = _records(task, folder) if way is PLAIN else None
     averaged = None if way.sharp else AveragedModel(network)
@@ -97,14 +97,50 @@ def train(task: Task, way: Way, seed: int, folder: Path) -> None:
     finish(task, network, folder, {"cost": way.cost, "seconds": time.process_time() - begin})
 
 
+@dataclass(frozen=True)
+class Taught:
+    """A way to train without labels: by what snapshots of the plain network say."""
+
+    name: str
+    start: float  # the fraction of its training that they begin at
+    alone: bool = False  # or its final snapshot
+
+
+STUDENTS = (
+    Taught("student", 0.4),
+    Taught("student of the final", 0.4, alone=True),
+    Taught("student of all epochs", 0.0),
+)
+
+
+def teach(task: Task, way: Taught, seed: int, plain: Path, folder: Path) -> None:
+    """One student of the plain network of the same seed."""
+    begin = time.process_time()
+    store = SnapshotStore(plain / "snapshots")
+    student = Student(
+        lambda: prepared(task.network()),
+        store.select(store.epochs[-1:]) if way.alone else store,
+        task.train[0],
+        folder / "student",
+        start=way.start,
+        epochs=task.epochs,
+        batch_size=BATCH,
+        optimizer=lambda weights: optimizer_of(weights, task),
+        schedule=lambda optimizer: schedule_of(optimizer, task),
+        augment=task.augment,
+        seed=seed + 1000,
+        progress=False,
+    ).fit()
+    finish(task, student.network, folder, {"cost": 1, "seconds": time.process_time() - begin})
+
+
 def prepared(network: nn.Module) -> nn.Module:
     """Its weights as convolutions over images like them."""
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def optimizer_of(network: nn.Module, task: Task) -> torch.optim.Optimizer:
+def optimizer_of(weights: Iterable[nn.Parameter], task: Task) -> torch.optim.Optimizer:
     """The recipe's."""
-    weights = network.parameters()
     return torch.optim.SGD(weights, LEARNING_RATE, momentum=0.9, weight_decay=task.weight_decay)
 
 

@@ -14,5 +14,6 @@ from snapsure.scoring import *
 from snapsure.snapshots import *
 from snapsure.table import ScoreTable as ScoreTable
 from snapsure.threshold import Threshold as Threshold
+from snapsure.training import *
 
 __version__: str

@@ -18,10 +18,11 @@ from snapsure import SnapshotStore
 from snapsure.errors import InvalidInput
 from snapsure.paper import data, recipes
 from snapsure.paper.data import Images
-from snapsure.paper.train import Parts, build, finished, read_history, train, validation
+from snapsure.paper.train import Parts, build, finished, train, validation
 from snapsure.scores import SoftmaxResponse
 from snapsure.scoring import score
 from snapsure.scoring._recorded import recorded
+from snapsure.training._epochs import read_history
 from tests import processes
 from tests.paper.tiny import TINY, TRAIN
 

@@ -66,6 +66,19 @@ class Rows(ABC):
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         """Batches of the rows of a range that starts at a multiple of the batch size."""
 
+    def take(self, index: Ints) -> Any:
+        """Inputs of some rows, in this order, as a batch.
+
+        Raises
+        ------
+        InvalidInput
+            If the data can only be read from its beginning.
+        """
+        raise InvalidInput(
+            f"`{self.name}` must give any of its rows when asked, got an iterable data set: pass a "
+            "map-style one, or arrays"
+        )
+
     def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """The same, all rows by default, refusing data that has shrunk or grown."""
         stop = self.n if stop is None else stop
@@ -168,6 +181,10 @@ class _Loaded(Rows):
         )
         return (split(batch, self.name) for batch in part)
 
+    def take(self, index: Ints) -> Any:
+        rows = [self._loader.dataset[int(i)] for i in index]
+        return split(self._loader.collate_fn(rows), self.name)[0]
+
     def _sampled(self) -> Iterator[Batch]:
         """As others, after reading the first twice: a data set may augment at random."""
         first = (0, min(self.batch_size, self.n))
@@ -226,6 +243,12 @@ class _Arrays(Rows):
             part = slice(low, min(low + self.batch_size, stop))
             inputs = _map(_tensor, _map(itemgetter(part), self._inputs))
             yield inputs, None if self._labels is None else self._labels[part]
+
+    def take(self, index: Ints) -> Any:
+        def some(leaf: Any) -> Any:
+            return [leaf[i] for i in index] if _is_words(leaf) else leaf[index]
+
+        return _map(_tensor, _map(some, self._inputs))
 
 
 def split(batch: Any, name: str) -> Batch:

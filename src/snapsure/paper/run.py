@@ -17,7 +17,6 @@ from snapsure.paper.train import (
     build,
     check,
     finished,
-    read_history,
     train,
     validation,
 )
@@ -26,6 +25,7 @@ from snapsure.scores._base import Kappa
 from snapsure.scoring import score
 from snapsure.scoring._recorded import recorded
 from snapsure.table import ScoreTable
+from snapsure.training._epochs import read_history
 
 Tell = Callable[[str], None]
 

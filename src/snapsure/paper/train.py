@@ -1,8 +1,6 @@
 """Training a network on Lightning Fabric: any device, precision and number of processes.
 
-What an epoch does follows from the seed, its number and the weights before it, and from nothing
-else. So a training that was killed resumes after its last whole epoch and ends with the same
-weights, bit for bit where the hardware repeats its arithmetic, as a CPU does.
+A training that was killed resumes after its last whole epoch, as `training/_epochs.py` says.
 
 A training's folder: `snapshots/` (a store, every epoch), `validation/` (logits of the test set,
 from the pass that tells the test error), `history.json` (an entry per epoch), `training.json`
@@ -11,8 +9,7 @@ from the pass that tells the test error), `history.json` (an entry per epoch), `
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,18 +18,27 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from snapsure import _files
-from snapsure.errors import InvalidInput
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.paper.data import DataSet, Images
 from snapsure.paper.recipes import Recipe
 from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
+from snapsure.training._epochs import (
+    History,
+    ahead,
+    keep,
+    mixed,
+    read_history,
+    refuse_another,
+    resume,
+    time_left,
+    write_history,
+)
 
 Tell = Callable[[str], None]
-History = list[dict[str, float]]
 
 _EVALUATED = 256  # rows per batch without gradients, as in scoring: the same numbers come out
 _SAMPLED = 10_000  # images that mean and deviation of the pixels are taken from
@@ -85,26 +91,14 @@ def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric)
         "precision": str(fabric.strategy.precision.precision),
         **asdict(recipe),
     }
-    path, text = folder / _ABOUT, json.dumps(about)
-    if path.exists() and json.loads(path.read_text()) != json.loads(text):
-        raise InvalidInput(
-            f"{folder} must hold a training of the same recipe, seed, data, devices and precision, "
-            f"got another one: choose another folder, or compare {path}"
-        )
-    return text
+    refuse_another(folder / _ABOUT, about, "recipe, seed, data, devices and precision")
+    return json.dumps(about)
 
 
 def finished(recipe: Recipe, folder: Path) -> bool:
     """Whether a training has come to its end."""
     history = read_history(folder)
     return bool(history) and history[-1]["epoch"] == recipe.epochs
-
-
-def read_history(folder: Path) -> History:
-    """What is known of each epoch."""
-    path = folder / "history.json"
-    history: History = json.loads(path.read_text()) if path.exists() else []
-    return history
 
 
 def build(recipe: Recipe, parts: Parts) -> nn.Module:
@@ -164,30 +158,30 @@ class _Training:
         self.recorder = Recorder(self.folder / "snapshots", EveryEpoch())
         images = self.parts.train.first(self.recipe.images)
         self.pixels, self.labels = images.pixels, images.labels
+        self.saved = {
+            "network": self.network,
+            "optimizer": self.optimizer,
+            "precision": self.fabric.strategy.precision,  # how far it scales gradients
+        }
 
     def resume(self) -> int:
         """Take up what is in the folder; give the last epoch done."""
         about = check(self.recipe, self.parts, self.folder, self.seed, self.fabric)
-        done = 0
-        if (self.folder / "last.pt").exists():
-            last = torch.load(self.folder / "last.pt", map_location="cpu", weights_only=True)
-            self.network.load_state_dict(last["network"])
-            self.optimizer.load_state_dict(last["optimizer"])
-            self.fabric.strategy.precision.load_state_dict(last["precision"])
-            self.history, done = last["history"], last["history"][-1]["epoch"]
+        self.history = resume(self.folder, self.saved)
+        done = int(self.history[-1]["epoch"]) if self.history else 0
         if self.fabric.global_rank == 0:
             _files.write_bytes(self.folder / _ABOUT, about.encode())
             self.recorder.store.rewind(done)
-            self._write_history()
+            write_history(self.folder, self.history)
         self.fabric.barrier()
         return done
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """One pass over the training images."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
-        shared = torch.Generator().manual_seed(_mixed(self.seed, epoch))
-        own = torch.Generator().manual_seed(_mixed(self.seed, epoch, rank))
-        torch.manual_seed(_mixed(self.seed, epoch, rank, 1))  # what dropout draws from
+        shared = torch.Generator().manual_seed(mixed(self.seed, epoch))
+        own = torch.Generator().manual_seed(mixed(self.seed, epoch, rank))
+        torch.manual_seed(mixed(self.seed, epoch, rank, 1))  # what dropout draws from
         rate = self.recipe.learning_rate * self.recipe.drop ** (
             (epoch - 1) // self.recipe.drop_every
         )
@@ -198,7 +192,7 @@ class _Training:
         batches = torch.split(order[: len(self.labels) // world // size * size], size)
         self.model.train()
         loss, right, seen = 0.0, 0, 0
-        for pixels, labels in _ahead(self.pixels, self.labels, batches):
+        for pixels, labels in ahead(lambda rows: (self.pixels[rows], self.labels[rows]), batches):
             images = self.recipe.augmentation(self.fabric.to_device(pixels), own)
             labels = self.fabric.to_device(labels)
             logits = self.model(images)
@@ -226,50 +220,13 @@ class _Training:
             entry["training_accuracy"] = fitted(self.network, images)
         self.history.append(entry)
         self.recorder.record(self.network, int(entry["epoch"]))
-        last = {
-            "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "precision": self.fabric.strategy.precision.state_dict(),  # how far it scales gradients
-            "history": self.history,
-        }
-        with _files.replacing(self.folder / "last.pt") as file:
-            torch.save(last, file)
-        self._write_history()
-
-    def _write_history(self) -> None:
-        content = json.dumps(self.history, indent=1)
-        _files.write_bytes(self.folder / "history.json", content.encode())
-
-
-def _ahead(
-    pixels: Tensor, labels: Tensor, batches: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Read each batch from the disk's map while the network works on the one before."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting = None
-        for rows in batches:
-            reading = pool.submit(lambda rows: (pixels[rows], labels[rows]), rows)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = reading
-        if waiting is not None:
-            yield waiting.result()
-
-
-def _mixed(*numbers: int) -> int:
-    """One seed out of several numbers.
-
-    (A 0 at the end changes nothing: the order of the images and the augmentation of the first
-    process start from the same seed, for different uses.)
-    """
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+        keep(self.folder, self.saved, self.history)
 
 
 def _line(history: History, epochs: int) -> str:
     entry = history[-1]
-    left = (epochs - entry["epoch"]) * float(np.median([row["seconds"] for row in history]))
     return (
         f"epoch {entry['epoch']:.0f} of {epochs}: loss {entry['loss']:.3f}, right in training "
         f"{entry['running_accuracy']:.1%}, test error {entry['test_error']:.1%}, "
-        f"{left / 60:.0f} min left"
+        f"{time_left(history, epochs)}"
     )

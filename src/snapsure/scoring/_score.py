@@ -91,19 +91,20 @@ def score(
     finished = plan.finished(todo)
     if finished:
         rows = sum(plan.table.shards[shard] for shard in finished)
-        with _bar("checking", rows, 0, shown=progress) as advance:
+        with bar("checking", rows, 0, shown=progress) as advance:
             plan.check_inputs(finished, advance)
     if todo:
         total = len(plan.epochs) * plan.data.n * len(plan.members)
         done = total - sum(map(plan.rows, todo))
-        with _bar("scoring", total, done, shown=progress) as advance:
+        with bar("scoring", total, done, shown=progress) as advance:
             executor.run(plan, model, todo, advance)
     plan.finish()
     return ScoreTable.open(folder)
 
 
 @contextmanager
-def _bar(what: str, total: int, done: int, *, shown: bool) -> Iterator[Any]:
+def bar(what: str, total: int, done: int, *, shown: bool) -> Iterator[Any]:
+    """A bar with the time left; gives what is to be told of rows done."""
     columns = (
         TextColumn(what),
         BarColumn(),
@@ -111,6 +112,6 @@ def _bar(what: str, total: int, done: int, *, shown: bool) -> Iterator[Any]:
         TextColumn("rows ·"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
-        task = bar.add_task(what, total=total, completed=done)
-        yield lambda rows: bar.advance(task, rows)
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as shown_bar:
+        task = shown_bar.add_task(what, total=total, completed=done)
+        yield lambda rows: shown_bar.advance(task, rows)

@@ -1,4 +1,6 @@
-"""Losses that keep a network's confidence honest while it trains."""
+"""Networks that know better how sure they may be: losses, and a student of all snapshots."""
 
 from snapsure.training._correctness_ranking import CorrectnessRanking as CorrectnessRanking
 from snapsure.training._self_adaptive import SelfAdaptive as SelfAdaptive
+from snapsure.training._student import Difference as Difference
+from snapsure.training._student import Student as Student

@@ -1,0 +1,394 @@
+"""`Student`: one network that has learnt what all snapshots together believe."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
+from torch.utils._pytree import tree_map
+
+from snapsure import _files, _validate
+from snapsure._spacing import choose
+from snapsure._types import Ints
+from snapsure.errors import InvalidInput, NotFitted
+from snapsure.estimators import Final, OneSnapshot
+from snapsure.networks._data import Rows
+from snapsure.networks._network import called
+from snapsure.predictor import Predictor
+from snapsure.predictor._parts import made
+from snapsure.scoring import score
+from snapsure.scoring._score import bar
+from snapsure.snapshots import SnapshotStore
+from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._store import opened
+from snapsure.training._epochs import (
+    History,
+    ahead,
+    keep,
+    mixed,
+    read_history,
+    refuse_another,
+    resume,
+    time_left,
+)
+from snapsure.training._targets import Slot, Targets, slots_of
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+Answers = Literal["itself", "final"]
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+MakeSchedule = Callable[[Optimizer], LRScheduler]
+
+_ABOUT = "student.json"
+_STUDENT, _FINAL = 1, 2  # epochs of the pair that answers as the old network did
+_MEMORY = 4 << 30
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a student's answers differ from those of the network that it learnt from."""
+
+    points: int
+    error_before: float
+    error: float
+    agreement: float  # share of points with the same answer
+    lost: int  # right before, wrong now
+    won: int  # wrong before, right now
+
+    def __str__(self) -> str:
+        """In a sentence."""
+        return (
+            f"on {self.points:,} points the error is {self.error:.1%}, before "
+            f"{self.error_before:.1%}; {self.agreement:.1%} of the answers are the same, "
+            f"{self.lost:,} that were right are wrong now, {self.won:,} that were wrong are right"
+        )
+
+
+class Student:
+    """A network of the same architecture, trained on the snapshots' mean class probabilities.
+
+    It takes one more training, and gives back what averaging costs: an answer takes one pass (the
+    student answers itself, and errs otherwise than the old network), or two (the old network
+    answers, the student says how sure that is). Stopped, the same call resumes.
+
+    Parameters
+    ----------
+    model : callable or "package.module:factory"
+        Makes a new network of the snapshots' architecture.
+    snapshots : Snapshots or path
+        A training's snapshots, or an `Ensemble`.
+    data : Dataset, (inputs, labels) or inputs
+        What the network was trained on, without augmentation. Labels are not used.
+    out : path
+        A folder for all that comes out.
+    start : float
+        Targets are the mean over the snapshots from this fraction of the training on.
+    unlabelled : Dataset or inputs, optional
+        More inputs, of the same form, to learn from.
+    epochs, batch_size : int
+        Of the training.
+    optimizer : callable, optional
+        From weights to an optimizer; SGD with rate 0.05, Nesterov momentum 0.9 and decay 5e-4.
+    schedule : callable, optional
+        From an optimizer to a schedule, which makes a step per epoch; a cosine to 0.
+    augment : callable, optional
+        From a batch of inputs to one that is varied at random, as in the network's own training.
+    seed : int
+        Of the first weights, the order of the points, and what augmentation and dropout draw.
+    memory : int
+        Bytes that weights of snapshots may take (4 GiB) while targets are computed.
+    fabric : lightning.fabric.Fabric, optional
+        Device, precision, number of processes.
+    progress : bool
+        Tell of every epoch, with the time left.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> store = SnapshotStore(folder / "snapshots")
+    >>> for epoch in range(1, 11):
+    ...     store.save(nn.Linear(3, 2), epoch)
+    >>> student = Student(
+    ...     lambda: nn.Linear(3, 2), store, torch.rand(64, 3), folder / "student", epochs=2,
+    ...     progress=False,
+    ... ).fit()
+    >>> student.predictor("itself").passes, student.predictor("final").passes
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], nn.Module] | str,
+        snapshots: Snapshots | str | Path,
+        data: Any,
+        out: str | Path,
+        *,
+        start: float = 0.4,
+        unlabelled: Any = None,
+        epochs: int = 30,
+        batch_size: int = 128,
+        optimizer: MakeOptimizer | None = None,
+        schedule: MakeSchedule | None = None,
+        augment: Callable[[Any], Any] | None = None,
+        seed: int = 0,
+        memory: int = _MEMORY,
+        fabric: "Fabric | None" = None,
+        progress: bool = True,
+    ) -> None:
+        if isinstance(model, nn.Module) or not (callable(model) or isinstance(model, str)):
+            raise InvalidInput(
+                f"`model` must be a function that makes a new network, or package.module:factory, "
+                f"got {type(model).__name__}: pass the class or function, not what it gives"
+            )
+        self.model, self.folder = model, Path(out)
+        self._snapshots = opened(snapshots)
+        held = np.array(self._snapshots.epochs)
+        inside = choose(held, held.size, _validate.share(start, "start")) if held.size else held
+        self.slots: list[Slot] = slots_of(self._snapshots, held[inside].tolist())
+        parts = [("data", data), ("unlabelled", unlabelled)]
+        self._rows = [Rows.of(given, name) for name, given in parts if given is not None]
+        self.epochs = _validate.count(epochs, "epochs")
+        self.batch_size = _validate.count(batch_size, "batch_size")
+        self._optimizer = optimizer or _sgd
+        self._schedule = schedule or (lambda made: CosineAnnealingLR(made, self.epochs))
+        self._augment, self.seed = augment, _validate.count(seed, "seed", least=0)
+        self._memory, self._progress = _validate.count(memory, "memory"), progress
+        self._fabric = fabric
+
+    def __repr__(self) -> str:
+        """Where it is, and how far."""
+        done = len(read_history(self.folder))
+        return f"<Student in {self.folder}: {done} of {self.epochs} epochs>"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has learnt all epochs."""
+        return (self.folder / "itself" / "manifest.json").exists()
+
+    def fit(self) -> "Student":
+        """Compute the targets, and train; or what is left of it."""
+        about = self._about()
+        if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
+            refuse_another(
+                self.folder / _ABOUT, about, "snapshots, data, start, epochs, batch size and seed"
+            )
+        _files.write_bytes(self.folder / _ABOUT, json.dumps(about, indent=1).encode())
+        if not self.finished:
+            fabric = self._fabric or _one_device()
+            targets = self._targets(fabric)
+            network = self._trained(fabric, targets)
+            if fabric.is_global_zero:
+                self._write(network)
+            fabric.barrier()
+        return self
+
+    @property
+    def network(self) -> nn.Module:
+        """The student, in evaluation mode."""
+        module = self._made()
+        self.snapshots("itself").load_into(module, self.epochs)
+        return module.eval()
+
+    def snapshots(self, answers: Answers = "itself") -> Snapshots:
+        """What `score` and `Predictor` take.
+
+        The student alone ("itself"), or student and old network as a training of two epochs, whose
+        final one is the old network ("final"). In that table `OneSnapshot(1)` is the student's
+        confidence in the old network's answers, and what learns may weigh both.
+        """
+        if answers not in ("itself", "final"):
+            raise InvalidInput(
+                f"`answers` must be 'itself' or 'final', got {answers!r}: choose who answers"
+            )
+        if not self.finished:
+            raise NotFitted("a student must be fitted before it is used: call .fit()")
+        if answers == "final" and len(self._snapshots.members) > 1:
+            raise InvalidInput(
+                "`answers` must be 'itself' for the student of an ensemble, got 'final': the old "
+                "answers take all members"
+            )
+        return SnapshotStore(self.folder / answers)
+
+    def predictor(self, answers: Answers = "itself", **options: Any) -> Predictor:
+        """What to deploy: one pass per answer, or two that leave the old answers as they are.
+
+        Parameters
+        ----------
+        answers : "itself" or "final"
+            Who answers.
+        options
+            As for `Predictor`: `threshold`, `calibration`, `classes`, ...
+        """
+        store = self.snapshots(answers)
+        model = self.model if isinstance(self.model, str) else self._made()
+        estimator = Final() if answers == "itself" else OneSnapshot(_STUDENT)
+        return Predictor(model, store, estimator, **options)
+
+    def difference(self, data: Any) -> Difference:
+        """How its answers differ from the old network's, on labelled points."""
+        stores = (self._snapshots.select(self._snapshots.epochs[-1:]), self.snapshots("itself"))
+        before, now = (score(self._made(), each, data, progress=False) for each in stores)
+        return Difference(
+            points=now.y_hat.size,
+            error_before=float(before.errors.mean()),
+            error=float(now.errors.mean()),
+            agreement=float((before.y_hat == now.y_hat).mean()),
+            lost=int((now.errors & ~before.errors).sum()),
+            won=int((before.errors & ~now.errors).sum()),
+        )
+
+    def _made(self) -> nn.Module:
+        return made(self.model) if isinstance(self.model, str) else self.model()
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "snapshots": [slot.member.sha256(slot.epoch) for slot in self.slots],
+            "data": [rows.identity() for rows in self._rows],
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+        }
+
+    def _targets(self, fabric: "Fabric") -> list[Targets]:
+        found = []
+        for i, rows in enumerate(self._rows):
+            targets = Targets(self.folder / f"targets-{i}", rows)
+            if fabric.is_global_zero:
+                total = rows.n * len(self.slots)
+                with bar("targets", total, 0, shown=self._progress) as advance:
+                    targets.compute(self._made(), self.slots, self._memory, advance)
+            found.append(targets)
+        fabric.barrier()
+        return found
+
+    def _trained(self, fabric: "Fabric", targets: Sequence[Targets]) -> nn.Module:
+        torch.manual_seed(mixed(self.seed))
+        network = self._made()
+        points = _Points(self._rows, [each.open(_classes(network, each)) for each in targets])
+        optimizer = self._optimizer(network.parameters())
+        schedule = self._schedule(optimizer)
+        model, running = fabric.setup(network, optimizer)
+        saved = {
+            "network": network,
+            "optimizer": running,
+            "schedule": schedule,
+            "precision": fabric.strategy.precision,
+        }
+        history = resume(self.folder, saved)
+        for epoch in range(len(history) + 1, self.epochs + 1):
+            begin = time.monotonic()
+            entry = self._epoch(epoch, fabric, model, running, points)
+            schedule.step()
+            history.append({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
+            if fabric.is_global_zero:
+                keep(self.folder, saved, history)
+                self._tell(history)
+            fabric.barrier()
+        return network
+
+    def _epoch(
+        self, epoch: int, fabric: "Fabric", model: Any, optimizer: Any, points: "_Points"
+    ) -> dict[str, float]:
+        rank, world = fabric.global_rank, fabric.world_size
+        shared = torch.Generator().manual_seed(mixed(self.seed, epoch))
+        torch.manual_seed(mixed(self.seed, epoch, rank, 1))  # what dropout and `augment` draw from
+        order = torch.randperm(points.n, generator=shared)[rank::world]
+        size = max(1, min(self.batch_size, points.n) // world)
+        batches = torch.split(order[: points.n // world // size * size], size)
+        model.train()
+        loss, same, seen = 0.0, 0, 0
+        for inputs, wanted in ahead(points.take, batches):
+            inputs, wanted = fabric.to_device((inputs, wanted))
+            inputs = inputs if self._augment is None else self._augment(inputs)
+            logits = called(model, inputs, len(wanted))
+            cost = functional.cross_entropy(logits, wanted)
+            optimizer.zero_grad()
+            fabric.backward(cost)
+            optimizer.step()
+            loss += float(cost.detach()) * len(wanted)
+            same += int((logits.argmax(dim=1) == wanted.argmax(dim=1)).sum())
+            seen += len(wanted)
+        rate = optimizer.param_groups[0]["lr"]
+        return {"learning_rate": float(rate), "loss": loss / seen, "agreement": same / seen}
+
+    def _tell(self, history: History) -> None:
+        if self._progress:
+            entry = history[-1]
+            self._console.print(
+                f"epoch {entry['epoch']} of {self.epochs}: loss {entry['loss']:.3f}, agrees with "
+                f"{entry['agreement']:.1%} of the targets, {time_left(history, self.epochs)}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    @cached_property
+    def _console(self) -> Console:
+        return Console(stderr=True)
+
+    def _write(self, network: nn.Module) -> None:
+        """Leave the student, with the old network and last by itself: then all is there."""
+        if len(self._snapshots.members) == 1:
+            pair, old = SnapshotStore(self.folder / "final"), self._made()
+            self._snapshots.load_into(old, self._snapshots.epochs[-1])
+            pair.rewind(0)
+            pair.save(network, _STUDENT)
+            pair.save(old, _FINAL)
+        SnapshotStore(self.folder / "itself").save(network, self.epochs)
+
+
+class _Points:
+    """Rows of labelled and unlabelled inputs under one numbering, with their targets."""
+
+    def __init__(self, rows: Sequence[Rows], targets: Sequence[Targets]) -> None:
+        self._rows, self._targets = rows, targets
+        self._ends = np.cumsum([part.n for part in rows])
+        self.n = int(self._ends[-1])
+
+    def take(self, index: Tensor) -> tuple[Any, Tensor]:
+        """Inputs and targets of some of them, those of one set before those of the next."""
+        numbers: Ints = index.numpy()
+        found = []
+        for i, (rows, targets) in enumerate(zip(self._rows, self._targets, strict=True)):
+            begin = self._ends[i] - rows.n
+            own = numbers[(numbers >= begin) & (numbers < self._ends[i])] - begin
+            if own.size:
+                found.append((rows.take(own), targets.take(own)))
+        if len(found) == 1:
+            return found[0]
+        inputs = tree_map(lambda *leaves: torch.cat(leaves), *(part[0] for part in found))
+        return inputs, torch.cat([part[1] for part in found])
+
+
+def _classes(network: nn.Module, targets: Targets) -> int:
+    """How many the network knows, by two points."""
+    network.eval()
+    with torch.no_grad():
+        return called(network, targets.rows.take(np.arange(min(2, targets.rows.n)))).shape[1]
+
+
+def _one_device() -> "Fabric":
+    try:
+        from lightning.fabric import Fabric
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "a student needs Lightning, which is not installed: pip install 'snapsure[lightning]'",
+            name=error.name,
+        ) from None
+    return Fabric(accelerator="auto", devices=1)
+
+
+def _sgd(weights: Iterable[nn.Parameter]) -> Optimizer:
+    return SGD(weights, 0.05, momentum=0.9, weight_decay=5e-4, nesterov=True)
