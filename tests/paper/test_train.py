@@ -179,7 +179,7 @@ CODE = """
     from pathlib import Path
     import torch
     from snapsure.paper import data
-    from snapsure.paper.run import fabric
+    from snapsure.training._fabric import launched as fabric
     from snapsure.paper.train import Parts, train
     from snapsure.snapshots import SnapshotStore
     from tests.paper.tiny import TINY

@@ -7,6 +7,7 @@ resume.
 from snapsure.cli import (
     compare,
     demo,
+    distill,
     evaluate,
     fit,
     predict,
@@ -22,6 +23,7 @@ __all__ = [
     "app",
     "compare",
     "demo",
+    "distill",
     "evaluate",
     "fit",
     "predict",

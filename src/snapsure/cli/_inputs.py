@@ -110,13 +110,26 @@ def search_here() -> None:
 
 def named(spec: str, option: str) -> Any:
     """What package.module:name gives when called, the working folder being searched first."""
+    make = found(spec, option)
+    try:
+        return make()
+    except SnapsureError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"{option} must name a function to call, got {spec!r}, which raised "
+            f"{type(error).__name__} ({error}): try it in Python first"
+        ) from None
+
+
+def found(spec: str, option: str) -> Any:
+    """What package.module:name is, the working folder being searched first."""
     module, _, name = spec.partition(":")
     if not module or not name:
         raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: write both")
     search_here()
     try:
-        make = getattr(importlib.import_module(module), name)
-        return make()
+        return getattr(importlib.import_module(module), name)
     except SnapsureError:
         raise
     except Exception as error:

@@ -27,6 +27,12 @@ def compare(
     reference: Annotated[
         str | None, typer.Option(help="What gains are against; the first κ if not given.")
     ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="What methods are ranked by: eaurc, augrc, or aurc, which counts errors."
+        ),
+    ] = "eaurc",
     resamples: Annotated[int, typer.Option(min=1, help="Resamples of the bootstrap.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for halves and bootstrap.")] = 0,
     plot: Annotated[
@@ -52,7 +58,7 @@ def compare(
             raise InvalidInput(f"--plot must end in .png, .svg or .pdf, got {plot}: name it so")
         runs = inputs.contest_runs(tables or [], source, apart=apart)
         with Console(stderr=True).status("resampling …"):
-            outcome = rank(runs, reference=reference, resamples=resamples, seed=seed)
+            outcome = rank(runs, reference=reference, metric=metric, resamples=resamples, seed=seed)
         if plot is not None:
             leaderboard.plot(outcome, plot)
             typer.echo(f"written: {plot}", err=True)

@@ -44,9 +44,10 @@ def reproduce(
         names = outcome.named(what)
         if source is None:
             from snapsure.paper import run
+            from snapsure.training._fabric import launched
 
             wanted = study(dataset, scale, data, out)
-            fabric = run.fabric(accelerator, devices, precision)
+            fabric = launched(accelerator, devices, precision)
             done = run.run(wanted, fabric, teller(Console(stderr=True)))
             if done is None:  # another process of the same training has it
                 return

@@ -32,11 +32,12 @@ def train(
     """Train a network of the paper, a snapshot per epoch; stopped, the same command resumes."""
     with told("run the same command again: whole epochs are kept"):
         from snapsure.paper import run
+        from snapsure.training._fabric import launched
 
         what = study(dataset, scale, data, out)
         run.claim(what)
         tell = teller(Console(stderr=True))
-        fabric = run.fabric(accelerator, devices, precision)
+        fabric = launched(accelerator, devices, precision)
         run.train_one(what, seed, what.parts(tell), fabric, tell)
         if fabric.is_global_zero:
             typer.echo(f"snapshots: {what.folder(seed) / 'snapshots'}")

@@ -84,7 +84,7 @@ def _arrays(run: Run) -> dict[str, Any]:
         "y_hat": _small(table.y_hat),
         "y": _small(run.y),
         "epochs": table.epochs.astype(np.int32),
-        "price": json.dumps([run.passes, run.kept, run.snapshot_bytes]),
+        "price": json.dumps([run.passes, run.kept, run.snapshot_bytes, run.trainings]),
     }
 
 
@@ -106,7 +106,8 @@ def _read(path: Path, renamed: Mapping[str, str]) -> Run:
             kappas[called] = unpacked(values, shape)
         elif kind == "other":
             others[called] = (unpacked(values, (1, shape[1]))[0], arrays[f"answer.{rest}"])
-    passes, kept, size = json.loads(str(arrays["price"]))
+    passes, kept, size, *more = json.loads(str(arrays["price"]))  # earlier ones say no more
+    trainings = more[0] if more else {}
     table = ScoreTable(
         kappas,
         arrays["labels"],
@@ -120,5 +121,6 @@ def _read(path: Path, renamed: Mapping[str, str]) -> Run:
         others=others,
         passes={renamed.get(name, name): price for name, price in passes.items()},
         kept={renamed.get(name, name): price for name, price in kept.items()},
+        trainings={renamed.get(name, name): price for name, price in trainings.items()},
         snapshot_bytes=size,
     )

@@ -17,7 +17,7 @@ def board(name: str, found: Sequence[Contest], reference: str, level: float) -> 
     """Methods in order; of several data sets, by the mean of their log-ratios."""
     methods = found[0].methods
     base = methods.index(reference)
-    ratio = np.mean([_log_ratio(one.eaurc, one.eaurc[base]) for one in found], axis=0)
+    ratio = np.mean([_log_ratio(one.ranked, one.ranked[base]) for one in found], axis=0)
     drawn = np.mean([_drawn_ratio(one, base) for one in found], axis=0)
     best = int(ratio.argmin())
     p = _p_values(drawn)
@@ -27,6 +27,8 @@ def board(name: str, found: Sequence[Contest], reference: str, level: float) -> 
         field: np.mean([getattr(one, field) for one in found], axis=0) for field in Contest.MEANS
     }
     changes = np.mean([_differences(one, base) for one in found], axis=0)
+    metric = found[0].metric
+    ranked = means[metric]
     known = [one.bytes for one in found if one.bytes is not None]
     size = np.mean(known, axis=0) if len(known) == len(found) else None
     rows = []
@@ -48,7 +50,7 @@ def board(name: str, found: Sequence[Contest], reference: str, level: float) -> 
                 bytes=None if size is None else float(size[i]),
                 standard_error=None,
                 reference_eaurc=float(means["eaurc"][base]),
-                difference=_interval(means["eaurc"][i] - means["eaurc"][base], changes[i], level),
+                difference=_interval(ranked[i] - ranked[base], changes[i], level),
                 gain=saved,
                 gains=tuple(gain(run[i], run[base]) for one in found for run in one.each),
                 verdict=verdict,
@@ -58,11 +60,11 @@ def board(name: str, found: Sequence[Contest], reference: str, level: float) -> 
             )
         )
     counted = sum(one.runs for one in found), sum(one.points for one in found)
-    return Board(name, reference, *counted, rows)
+    return Board(name, reference, *counted, rows, metric)
 
 
 def _differences(found: Contest, base: int) -> Floats:
-    """E-AURC less the reference's under other points and other runs, (methods, resamples)."""
+    """The metric less the reference's under other points and other runs, (methods, resamples)."""
     each = found.each - found.each[:, [base]]
     other_runs: Floats = found.luck @ (each - each.mean(axis=0))
     drawn: Floats = found.drawn - found.drawn[base] + other_runs.T

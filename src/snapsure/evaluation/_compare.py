@@ -14,6 +14,7 @@ from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.evaluation._board import SIGNIFICANT, board
 from snapsure.evaluation._contest import Contest, contest
+from snapsure.evaluation._judge import AREAS
 from snapsure.evaluation._methods import RANKED, refuse_unknown
 from snapsure.evaluation._protocol import Halves, Protocol
 from snapsure.evaluation._result import Comparison
@@ -30,12 +31,13 @@ def compare(
     *,
     reference: str | None = None,
     methods: Sequence[str] = RANKED,
+    metric: str = "eaurc",
     protocol: Protocol | None = None,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
 ) -> Comparison:
-    """Rank every way to a confidence by E-AURC, with its price and with intervals.
+    """Rank every way to a confidence, with its price and with intervals.
 
     Parameters
     ----------
@@ -45,6 +47,9 @@ def compare(
         The method that gains are against: the table's first κ, of the final snapshot, if not given.
     methods : sequence of str
         Which kinds of methods.
+    metric : "eaurc", "aurc" or "augrc"
+        What they are ranked by. E-AURC is against a classifier's own best order: to tell
+        classifiers with different errors apart, rank by AURC.
     protocol : Protocol, optional
         Which points methods learn from and are judged on; `Halves(seed)` if not given.
     resamples, level, seed
@@ -53,7 +58,7 @@ def compare(
     Returns
     -------
     Comparison
-        Gains are percent of the reference's E-AURC; p-values are corrected by Holm's method.
+        Gains are percent of the reference's metric; p-values are corrected by Holm's method.
 
     Raises
     ------
@@ -81,9 +86,13 @@ def compare(
     for name, some in groups.items():
         _refuse_unlike(name, some)
     refuse_unknown(methods)
+    if metric not in AREAS:
+        raise InvalidInput(
+            f"`metric` must be one of {', '.join(AREAS)}, got {metric!r}: choose one"
+        )
     protocol = Halves(seed) if protocol is None else protocol
     found = {
-        name: contest(some, methods, protocol, resamples, seed, i)
+        name: contest(some, methods, protocol, resamples, seed, i, metric)
         for i, (name, some) in enumerate(groups.items())
     }
     _refuse_few(resamples, max(len(one.methods) for one in found.values()))

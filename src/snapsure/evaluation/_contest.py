@@ -7,17 +7,16 @@ from typing import ClassVar
 import numpy as np
 
 from snapsure._types import Floats
-from snapsure.evaluation._judge import judge
+from snapsure.evaluation._judge import AREAS, judge
 from snapsure.evaluation._methods import Method, methods_of
 from snapsure.evaluation._protocol import Protocol
 from snapsure.evaluation._run import Run
-from snapsure.metrics import eaurc
 from snapsure.metrics._bootstrap import paired_values
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Means over the runs of one data set and their halves, by method; E-AURC by resample too."""
+    """Means over the runs of one data set and their halves, by method; one by resample too."""
 
     MEANS: ClassVar = (
         "eaurc",
@@ -28,13 +27,15 @@ class Contest:
         "error",
         "passes",
         "snapshots",
+        "trainings",
     )
 
+    metric: str  # which of the areas methods are ranked by
     methods: Sequence[str]
     kappas: Sequence[str | None]  # which each works on
     runs: int
     points: int
-    each: Floats  # E-AURC of every run, (runs, methods)
+    each: Floats  # that metric of every run, (runs, methods)
     drawn: Floats  # their mean on every resample of the points, (methods, resamples)
     luck: Floats  # what a resample makes of the runs' deviations from their mean, (resamples, runs)
     eaurc: Floats
@@ -45,7 +46,14 @@ class Contest:
     error: Floats
     passes: Floats
     snapshots: Floats
+    trainings: Floats
     bytes: Floats | None
+
+    @property
+    def ranked(self) -> Floats:
+        """What methods are ranked by."""
+        values: Floats = getattr(self, self.metric)
+        return values
 
     def of(self, methods: Sequence[str]) -> "Contest":
         """Some of the methods only."""
@@ -64,6 +72,7 @@ def contest(
     resamples: int,
     seed: int,
     index: int,
+    metric: str,
 ) -> Contest:
     """Every method that all runs have; `index` tells this data set's luck from that of others."""
     methods = [
@@ -71,16 +80,17 @@ def contest(
         for method in methods_of(runs[0], kinds)
         if all(method.name in {own.name for own in methods_of(run, kinds)} for run in runs)
     ]
-    each = [_of_run(run, methods, protocol, resamples, seed) for run in runs]
+    each = [_of_run(run, methods, protocol, resamples, seed, metric) for run in runs]
     means = {field: np.mean([one[field] for one in each], axis=0) for field in Contest.MEANS}
     sizes = [run.snapshot_bytes for run in runs if run.snapshot_bytes is not None]
     kept = np.array(means["snapshots"])
     return Contest(
+        metric=metric,
         methods=[method.name for method in methods],
         kappas=[method.kappa for method in methods],
         runs=len(runs),
         points=runs[0].table.y_hat.size,
-        each=np.array([one["eaurc"] for one in each]),
+        each=np.array([one[metric] for one in each]),
         drawn=np.mean([one["drawn"] for one in each], axis=0),
         luck=_luck(len(runs), resamples, np.random.SeedSequence([seed, index])),
         bytes=kept * np.mean(sizes) if len(sizes) == len(runs) else None,
@@ -103,20 +113,25 @@ def _luck(runs: int, resamples: int, seed: np.random.SeedSequence) -> Floats:
 
 
 def _of_run(
-    run: Run, methods: Sequence[Method], protocol: Protocol, resamples: int, seed: int
+    run: Run,
+    methods: Sequence[Method],
+    protocol: Protocol,
+    resamples: int,
+    seed: int,
+    metric: str,
 ) -> dict[str, Floats]:
     parts = [
-        _of_part(run.rows(learn), run.rows(rest), methods, resamples, seed)
+        _of_part(run.rows(learn), run.rows(rest), methods, resamples, seed, metric)
         for learn, rest in protocol.parts(run.table.y_hat.size)
     ]
     return {field: np.mean([part[field] for part in parts], axis=0) for field in parts[0]}
 
 
 def _of_part(
-    learn: Run, rest: Run, methods: Sequence[Method], resamples: int, seed: int
+    learn: Run, rest: Run, methods: Sequence[Method], resamples: int, seed: int, metric: str
 ) -> dict[str, Floats]:
     judged = [judge(method, learn, rest) for method in methods]
     numbers = [each.numbers() for each in judged]
     columns = {field: np.array([row[field] for row in numbers]) for field in numbers[0]}
     scored = [(each.score, each.errors) for each in judged]
-    return {**columns, "drawn": paired_values(eaurc, scored, resamples, seed)}
+    return {**columns, "drawn": paired_values(AREAS[metric], scored, resamples, seed)}

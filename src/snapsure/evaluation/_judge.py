@@ -26,6 +26,7 @@ class Judged:
     p: Floats  # probability of being right, by Platt's curve where the score is none
     passes: int  # through a network, per answer
     kept: int  # snapshots
+    trainings: float
 
     def numbers(self) -> dict[str, float]:
         """The metrics of these points, and the price."""
@@ -36,6 +37,7 @@ class Judged:
             "error": float(self.errors.mean()),
             "passes": float(self.passes),
             "snapshots": float(self.kept),
+            "trainings": self.trainings,
         }
 
 
@@ -58,6 +60,7 @@ def judge(method: Method, learn: Run, rest: Run) -> Judged:
         np.clip(p, _LEAST, 1 - _LEAST),
         passes,
         kept if method.kept is None else method.kept,
+        method.trainings,
     )
 
 

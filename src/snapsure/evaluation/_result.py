@@ -21,16 +21,19 @@ class Result:
     error: float  # of the classifier that it speaks of
     passes: float  # through a network, per answer
     snapshots: float  # that must be kept
+    trainings: float  # that it takes, in units of the reference's
     bytes: float | None  # that these take, where it is known
     standard_error: float | None  # of E-AURC, over the parts, where there are several
     reference_eaurc: float  # of the reference on the same points
-    difference: Interval  # E-AURC less the reference's
-    gain: Interval | None  # percent of the reference's E-AURC that it saves; None if that is 0
+    difference: (
+        Interval  # of the board's metric, E-AURC if not asked otherwise, less the reference's
+    )
+    gain: Interval | None  # percent of the reference's that it saves; None if that is 0
     gains: tuple[float | None, ...]  # of each run, percent
     verdict: str
     p: float | None = None  # that the gain is 0, two-sided, of the paired bootstrap
     p_holm: float | None = None  # the same, corrected for all methods of the board
-    behind: Interval | None = None  # percent that its E-AURC is above that of the best
+    behind: Interval | None = None  # percent that it is above the best
 
     @property
     def saved(self) -> Interval:
@@ -60,6 +63,12 @@ class Board:
     runs: int
     points: int
     rows: Sequence[Result]
+    metric: str = "eaurc"  # that methods are ranked by, and gains are of
+
+    @property
+    def measure(self) -> str:
+        """The metric's name, for people."""
+        return {"eaurc": "E-AURC"}.get(self.metric, self.metric.upper())
 
     def __getitem__(self, method: str) -> Result:
         """The result of a method."""

@@ -28,6 +28,9 @@ class Run:
         given, and 100 for `mc_dropout` and its other statistics.
     kept : mapping of name to int, optional
         Snapshots that must be kept for one of the `others`; 1 if not given.
+    trainings : mapping of name to float, optional
+        What one of the `others` takes to be had, in trainings of the table's own network, which
+        counts too; 1 if not given.
     snapshot_bytes : int, optional
         Size of one snapshot on disk.
 
@@ -45,6 +48,7 @@ class Run:
         others: Mapping[str, Any] | None = None,
         passes: Mapping[str, int] | None = None,
         kept: Mapping[str, int] | None = None,
+        trainings: Mapping[str, float] | None = None,
         snapshot_bytes: int | None = None,
     ) -> None:
         table.errors  # noqa: B018 - refuses a table without labels
@@ -59,9 +63,11 @@ class Run:
         known = [*table.names, *self.others]
         _refuse_unknown(passes, known, "passes")
         _refuse_unknown(kept, list(self.others), "kept")
+        _refuse_unknown(trainings, list(self.others), "trainings")
         usual = {name: _PASSES if name.startswith(_DROPOUT) else 1 for name in known}
         self.passes = usual | dict(passes or {})
         self.kept = dict.fromkeys(self.others, 1) | dict(kept or {})
+        self.trainings = dict.fromkeys(self.others, 1.0) | dict(trainings or {})
         self.snapshot_bytes = snapshot_bytes
 
     def __repr__(self) -> str:
@@ -83,6 +89,7 @@ class Run:
             others={name: (k[index], y[index]) for name, (k, y) in self.others.items()},
             passes=self.passes,
             kept=self.kept,
+            trainings=self.trainings,
             snapshot_bytes=self.snapshot_bytes,
         )
 
@@ -98,7 +105,7 @@ def passes_of(table: ScoreTable) -> dict[str, int]:
     }
 
 
-def _refuse_unknown(given: Mapping[str, int] | None, known: list[str], argument: str) -> None:
+def _refuse_unknown(given: Mapping[str, float] | None, known: list[str], argument: str) -> None:
     unknown = [name for name in given or {} if name not in known]
     if unknown:
         raise InvalidInput(

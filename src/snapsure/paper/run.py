@@ -61,19 +61,6 @@ class Study:
         return Parts(data.named(self.dataset), read["train"], read["test"])
 
 
-def fabric(accelerator: str = "auto", devices: int = 1, precision: str = "32-true") -> Fabric:
-    """Lightning's Fabric, launched: with several devices the command runs once for each."""
-    try:
-        ready = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
-    except (ValueError, RuntimeError) as error:
-        raise InvalidInput(
-            f"--accelerator {accelerator}, --devices {devices} and --precision {precision} must be "
-            f"ones that Lightning Fabric has here, got its refusal ({error}): choose others"
-        ) from None
-    ready.launch()
-    return ready
-
-
 def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, tell: Tell) -> None:
     """Train the network of one seed, or what is left of it."""
     check(study.recipe, parts, study.folder(seed), seed, fabric)

@@ -115,7 +115,7 @@ def board_layers(board: Board, prices: Mapping[str, Any]) -> list[Spec]:
     x = {"field": "passes", "type": "quantitative", "title": "forward passes per answer"} | {
         "scale": {"type": "log", "nice": False, **prices}
     }
-    y = {"type": "quantitative", "title": f"% less E-AURC than {board.reference}"} | {
+    y = {"type": "quantitative", "title": f"% less {board.measure} than {board.reference}"} | {
         "scale": {"domain": [-MARGIN * top, MARGIN * top], "nice": False}
     }
     seen = {row["kind"] for row in rows}

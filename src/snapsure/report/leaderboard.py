@@ -22,6 +22,7 @@ _HEADS = (
     "error",
     "passes",
     "snapshots",
+    "trainings",
     "MB",
     "gain",
     "p",
@@ -51,9 +52,9 @@ def caption(board: Board, comparison: Comparison) -> str:
     """What a board's numbers are."""
     runs = f"{board.runs} runs" if board.runs > 1 else "1 run (intervals are of its points alone)"
     return (
-        f"{board.name}: {runs}, {board.points:,} points. Areas × 10³. Gain: percent of the E-AURC "
-        f"of {board.reference}; {comparison.level:.0%} intervals of {comparison.resamples:,} "
-        "paired resamples; p corrected by Holm."
+        f"{board.name}: {runs}, {board.points:,} points. Areas × 10³. Gain: percent of the "
+        f"{board.measure} of {board.reference}; {comparison.level:.0%} intervals of "
+        f"{comparison.resamples:,} paired resamples; p corrected by Holm."
     )
 
 
@@ -86,7 +87,10 @@ def as_latex(comparison: Comparison) -> str:
     """Every board as a `tabular` with the rules of booktabs; verdicts are left to the text."""
     parts = []
     for board in boards_of(comparison):
-        lines = [f"% {caption(board, comparison)}", r"\begin{tabular}{l" + "r" * 12 + "}"]
+        lines = [
+            f"% {caption(board, comparison)}",
+            r"\begin{tabular}{l" + "r" * (len(_HEADS) - 2) + "}",
+        ]
         lines += [r"\toprule", _latex_line(_HEADS[:-1]), r"\midrule"]
         lines += [_latex_line(_cells(row)[:-1]) for row in board.rows]
         lines += [r"\bottomrule", r"\end{tabular}"]
@@ -109,6 +113,7 @@ def _cells(row: Result) -> list[str]:
         (row.error, "{:.1%}".format),
         (row.passes, "{:.0f}".format),
         (row.snapshots, "{:.0f}".format),
+        (row.trainings, "{:g}".format),
     ]
     size = "" if row.bytes is None else f"{row.bytes / 1e6:.1f}"
     is_reference = row.verdict.startswith("the reference")

@@ -1,6 +1,7 @@
 """`Student`: one network that has learnt what all snapshots together believe."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from torch.utils._pytree import tree_map
 
 from snapsure import _files, _validate
-from snapsure._spacing import choose
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators import Final, OneSnapshot
@@ -41,7 +41,8 @@ from snapsure.training._epochs import (
     resume,
     time_left,
 )
-from snapsure.training._targets import Slot, Targets, slots_of
+from snapsure.training._fabric import launched
+from snapsure.training._targets import Targets, slots_of
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -51,6 +52,7 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
 
 _ABOUT = "student.json"
+_WRITTEN = re.compile(r"student\.json|history\.json|last\.pt")
 _STUDENT, _FINAL = 1, 2  # epochs of the pair that answers as the old network did
 _MEMORY = 4 << 30
 
@@ -155,9 +157,7 @@ class Student:
             )
         self.model, self.folder = model, Path(out)
         self._snapshots = opened(snapshots)
-        held = np.array(self._snapshots.epochs)
-        inside = choose(held, held.size, _validate.share(start, "start")) if held.size else held
-        self.slots: list[Slot] = slots_of(self._snapshots, held[inside].tolist())
+        self.slots = slots_of(self._snapshots, _validate.share(start, "start"))
         parts = [("data", data), ("unlabelled", unlabelled)]
         self._rows = [Rows.of(given, name) for name, given in parts if given is not None]
         self.epochs = _validate.count(epochs, "epochs")
@@ -176,18 +176,20 @@ class Student:
     @property
     def finished(self) -> bool:
         """Whether it has learnt all epochs."""
-        return (self.folder / "itself" / "manifest.json").exists()
+        place = self.folder / "itself"
+        return place.exists() and self.epochs in SnapshotStore(place)
 
     def fit(self) -> "Student":
         """Compute the targets, and train; or what is left of it."""
-        about = self._about()
+        about, path = self._about(), self.folder / _ABOUT
+        _files.remove_partial(self.folder, _WRITTEN)
         if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
-            refuse_another(
-                self.folder / _ABOUT, about, "snapshots, data, start, epochs, batch size and seed"
-            )
-        _files.write_bytes(self.folder / _ABOUT, json.dumps(about, indent=1).encode())
+            of = "snapshots, data, start, epochs, batch size and seed"
+            refuse_another(path, about, of)
+        else:
+            _files.write_bytes(path, json.dumps(about, indent=1).encode())
         if not self.finished:
-            fabric = self._fabric or _one_device()
+            fabric = self._fabric or launched()
             targets = self._targets(fabric)
             network = self._trained(fabric, targets)
             if fabric.is_global_zero:
@@ -377,17 +379,6 @@ def _classes(network: nn.Module, targets: Targets) -> int:
     network.eval()
     with torch.no_grad():
         return called(network, targets.rows.take(np.arange(min(2, targets.rows.n)))).shape[1]
-
-
-def _one_device() -> "Fabric":
-    try:
-        from lightning.fabric import Fabric
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "a student needs Lightning, which is not installed: pip install 'snapsure[lightning]'",
-            name=error.name,
-        ) from None
-    return Fabric(accelerator="auto", devices=1)
 
 
 def _sgd(weights: Iterable[nn.Parameter]) -> Optimizer:

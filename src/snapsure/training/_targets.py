@@ -4,6 +4,7 @@ They are computed once, each batch being read once for all snapshots in memory, 
 part by part, as float16: all classes where they are few, else the most probable ones.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from snapsure import _files
+from snapsure._spacing import choose
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import Rows, first_rows, row_count
@@ -25,6 +27,8 @@ _PART = 1 << 12  # rows of a file …
 _LONG_PART = 1 << 16  # … where snapshots do not fit into memory, and are loaded anew for each
 MOST = 256  # classes that are all kept; of more …
 _KEPT = 64  # … so many
+
+_WRITTEN = re.compile(r"part-\d{9}\.(values|classes)\.npy")
 
 Advance = Callable[[int], None]
 
@@ -56,6 +60,7 @@ class Targets:
     ) -> None:
         """What is missing of them; `advance` is told of rows times snapshots."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        _files.remove_partial(self.folder, _WRITTEN)
         bytes_each = sum(value.nbytes for value in model.state_dict().values())
         size = max(1, memory // max(1, bytes_each))
         groups = [slots[i : i + size] for i in range(0, len(slots), size)]
@@ -158,11 +163,13 @@ def _whole_batches(rows: int, batch: int) -> int:
     return max(1, rows // batch) * batch
 
 
-def slots_of(snapshots: Snapshots, epochs: Sequence[int]) -> list[Slot]:
-    """Every member's snapshot of each epoch."""
-    if not epochs:
+def slots_of(snapshots: Snapshots, start: float) -> list[Slot]:
+    """Every member's snapshot of each epoch from a fraction of the training on."""
+    held = np.array(snapshots.epochs)
+    if not held.size:
         raise InvalidInput(
             f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}: "
             "check the path, or record some"
         )
+    epochs = held[choose(held, held.size, start)].tolist()
     return [Slot(member, epoch) for epoch in epochs for member in snapshots.members]

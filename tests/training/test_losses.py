@@ -1,0 +1,140 @@
+"""Losses that remember each training point, against slow references and in a training."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from snapsure import CorrectnessRanking, SelfAdaptive
+from snapsure.errors import InvalidInput
+
+POINTS, CLASSES = 12, 4
+
+
+def visits(epochs, seed=0):
+    """Batches of five as a training sees them: logits, labels, numbers of the points."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, CLASSES, POINTS)
+    for _ in range(epochs):
+        for index in np.array_split(rng.permutation(POINTS), 3):
+            logits = torch.tensor(2 * rng.standard_normal((len(index), CLASSES)))
+            yield logits, torch.tensor(labels[index]), torch.tensor(index)
+
+
+def slow_self_adaptive(batches, start, momentum):
+    """One point after the other, in plain Python."""
+    targets, seen = {}, {}
+    for logits, labels, index in batches:
+        total = weights = 0.0
+        for row, label, point in zip(logits.tolist(), labels.tolist(), index.tolist(), strict=True):
+            e = [math.exp(z) for z in row]
+            p = [value / sum(e) for value in e]
+            target = targets.setdefault(point, [float(c == label) for c in range(CLASSES)])
+            if seen.get(point, 0) >= start:
+                target = [momentum * t + (1 - momentum) * q for t, q in zip(target, p, strict=True)]
+            targets[point], seen[point] = target, seen.get(point, 0) + 1
+            weight = max(target)
+            total -= weight * sum(t * math.log(q) for t, q in zip(target, p, strict=True))
+            weights += weight
+        yield total / weights
+
+
+def slow_ranking(batches):
+    """What the ranking adds to cross-entropy, pair by pair."""
+    right, seen = dict.fromkeys(range(POINTS), 0), dict.fromkeys(range(POINTS), 0)
+    for logits, labels, index in batches:
+        kappa = [max(row) for row in logits.softmax(dim=1).tolist()]
+        history = [right[i] / max(1, seen[i]) for i in index.tolist()]
+        prices = []
+        for i in range(len(kappa)):
+            j = (i + 1) % len(kappa)
+            apart = history[i] - history[j]
+            wanted = (apart > 0) - (apart < 0)
+            price = max(0.0, abs(apart) - wanted * (kappa[i] - kappa[j]))
+            prices.append(price if wanted else 0.0)
+        for point, row, label in zip(index.tolist(), logits, labels, strict=True):
+            seen[point] += 1
+            right[point] += int(row.argmax() == label)
+        yield sum(prices) / len(prices)
+
+
+@pytest.mark.parametrize(("start", "momentum"), [(0, 0.9), (2, 0.9), (3, 0.5), (1, 0.0)])
+def test_self_adaptive_is_what_its_paper_says(start, momentum):
+    loss = SelfAdaptive(POINTS, CLASSES, start=start, momentum=momentum)
+    ours = [float(loss(*batch)) for batch in visits(6)]
+    np.testing.assert_allclose(ours, [*slow_self_adaptive(visits(6), start, momentum)], rtol=1e-6)
+
+
+def test_until_it_starts_it_is_cross_entropy():
+    loss = SelfAdaptive(POINTS, CLASSES, start=2)
+    for logits, labels, index in visits(2):
+        plain = functional.cross_entropy(logits, labels)
+        assert float(loss(logits, labels, index)) == pytest.approx(float(plain), rel=1e-6)
+    for logits, labels, index in visits(1):
+        plain = functional.cross_entropy(logits, labels)
+        assert float(loss(logits, labels, index)) != pytest.approx(float(plain), rel=1e-3)
+
+
+def test_correctness_ranking_is_what_its_paper_says():
+    loss = CorrectnessRanking(POINTS, weight=0.5)
+    priced = 0
+    for batch, price in zip(visits(6), slow_ranking(visits(6)), strict=True):
+        plain = functional.cross_entropy(*batch[:2])
+        assert float(loss(*batch)) == pytest.approx(float(plain) + 0.5 * price, rel=1e-6)
+        priced += price > 0
+    assert priced > 10
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: SelfAdaptive(POINTS, CLASSES, start=1), lambda: CorrectnessRanking(POINTS)]
+)
+def test_saved_with_the_training_it_resumes(make, tmp_path):
+    whole, first, second = make(), make(), make()
+    batches = [*visits(6)]
+    wanted = [float(whole(*batch)) for batch in batches]
+    for batch in batches[:8]:
+        first(*batch)
+    torch.save(first.state_dict(), tmp_path / "loss.pt")
+    second.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
+    assert [float(second(*batch)) for batch in batches[8:]] == wanted[8:]
+    assert float(make()(*batches[8])) != wanted[8]  # one that forgets
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: SelfAdaptive(POINTS, CLASSES, start=1), lambda: CorrectnessRanking(POINTS)]
+)
+def test_a_network_learns_by_it(make):
+    """Gradients flow through the logits alone, and lead somewhere."""
+    torch.manual_seed(0)
+    network, loss = nn.Linear(5, CLASSES), make()
+    x, index = torch.randn(POINTS, 5), torch.arange(POINTS)
+    y = x[:, :CLASSES].argmax(dim=1)
+    optimizer = torch.optim.SGD(network.parameters(), 0.5)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss(network(x), y, index).backward()
+        optimizer.step()
+    assert (network(x).argmax(dim=1) == y).float().mean() > 0.9
+    assert not any(buffer.requires_grad for buffer in loss.buffers())
+
+
+def test_bad_input():
+    loss = SelfAdaptive(POINTS, CLASSES, start=1)
+    logits, labels, index = torch.zeros(2, CLASSES), torch.tensor([0, 1]), torch.tensor([0, 1])
+    with pytest.raises(InvalidInput) as caught:
+        loss(logits, labels, torch.tensor([0, POINTS]))
+    assert str(caught.value) == (
+        "`index` must be in 0 … 11, got 12: pass each row's number in the training set, and all "
+        "of that set's size as `points`"
+    )
+    with pytest.raises(InvalidInput, match="`labels` must be one whole number for each of 2 rows"):
+        loss(logits, labels.float(), index)
+    with pytest.raises(InvalidInput, match="`logits` must have 4 columns, one per class, got 3"):
+        loss(torch.zeros(2, 3), labels, index)
+    with pytest.raises(InvalidInput, match="`weight` must be ≥ 0"):
+        CorrectnessRanking(POINTS, weight=-1)
+    with pytest.raises(InvalidInput, match="`points` must be a whole number ≥ 1, got 0"):
+        CorrectnessRanking(0)

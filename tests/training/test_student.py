@@ -1,0 +1,341 @@
+"""A student's targets, its training, killed and resumed, and what it answers."""
+
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from snapsure import LES, Ensemble, Predictor, SnapshotStore, Student, score
+from snapsure.errors import CorruptFile, InvalidInput, NotFitted, WrongArchitecture
+from snapsure.networks._data import Rows
+from snapsure.training import _targets
+from snapsure.training._epochs import read_history
+from snapsure.training._targets import Targets, slots_of
+from tests import processes
+from tests.training.problem import CLASSES, network, points, trained
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("run") / "snapshots")
+
+
+@pytest.fixture(scope="module")
+def taught(store, tmp_path_factory):
+    """A finished student."""
+    folder = tmp_path_factory.mktemp("taught") / "student"
+    student = Student(network, store, points(), folder, epochs=40, batch_size=50, progress=False)
+    return SimpleNamespace(student=student.fit(), store=store, folder=folder)
+
+
+def believed(stores, epochs, x):
+    """Mean class probabilities, snapshot by snapshot."""
+    each = []
+    for store in stores:
+        for epoch in epochs:
+            model = network()
+            store.load_into(model, epoch)
+            with torch.no_grad():
+                each.append(model.eval()(x).double().softmax(dim=1).numpy())
+    return np.mean(each, axis=0)
+
+
+def targets_of(folder, store, x, memory=1 << 30, epochs=(4, 7, 10), model=network):
+    targets = Targets(folder, Rows.of((x, None), "data"))
+    done = []
+    targets.compute(model(), slots_of(store.select(epochs), 0), memory, done.append)
+    return targets, sum(done)
+
+
+def test_targets_are_the_mean_of_what_snapshots_believe(store, tmp_path):
+    x, _ = points(700)
+    targets, done = targets_of(tmp_path, store, x)
+    assert done == 3 * 700
+    index = np.random.default_rng(0).permutation(700)[:50]
+    found = targets.open(CLASSES).take(index)
+    wanted = believed([store], (4, 7, 10), x[index])
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-3)
+    np.testing.assert_allclose(found.sum(dim=1).numpy(), 1, atol=1e-6)
+
+
+def test_targets_where_snapshots_take_turns_are_the_same_bytes(store, tmp_path, monkeypatch):
+    x, _ = points(700)
+    monkeypatch.setattr(_targets, "_PART", 256)
+    monkeypatch.setattr(_targets, "_LONG_PART", 256)
+    whole, _ = targets_of(tmp_path / "whole", store, x)
+    turns, done = targets_of(tmp_path / "turns", store, x, memory=1)
+    assert done == 3 * 700
+    names = sorted(path.name for path in whole.folder.iterdir())
+    assert len(names) == 3
+    for name in names:
+        assert (whole.folder / name).read_bytes() == (turns.folder / name).read_bytes()
+
+
+def test_targets_that_are_there_are_kept(store, tmp_path, monkeypatch):
+    x, _ = points(700)
+    monkeypatch.setattr(_targets, "_PART", 256)
+    targets_of(tmp_path, store, x)
+    first, second, _ = sorted(tmp_path.iterdir())
+    before = first.stat().st_mtime_ns
+    content = second.read_bytes()
+    second.unlink()
+    _, done = targets_of(tmp_path, store, x)
+    assert done == 3 * 700
+    assert (first.stat().st_mtime_ns, second.read_bytes()) == (before, content)
+
+
+def test_of_many_classes_the_most_probable_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(_targets, "MOST", 8)
+    monkeypatch.setattr(_targets, "_KEPT", 4)
+    torch.manual_seed(0)
+    many = SnapshotStore(tmp_path / "run")
+    model = nn.Linear(4, 12)
+    many.save(model, 1)
+    x, _ = points(20)
+    targets, _ = targets_of(tmp_path / "t", many, x, epochs=[1], model=lambda: nn.Linear(4, 12))
+    found = targets.open(12).take(np.arange(20)).numpy()
+    with torch.no_grad():
+        p = model(x).softmax(dim=1).numpy()
+    for row, whole in zip(found, p, strict=True):
+        top = np.argsort(whole)[-4:]
+        np.testing.assert_allclose(row[top], whole[top], atol=1e-3)
+        rest = np.delete(row, top)
+        np.testing.assert_allclose(rest, (1 - whole[top].sum()) / 8, atol=1e-3)
+
+
+def test_the_student_learns_what_the_snapshots_believe(taught):
+    x, _ = points(500, seed=1)
+    wanted = believed([taught.store], range(4, 11), x)  # from ⌊0.4 · 10⌋ on
+    with torch.no_grad():
+        p = taught.student.network(x).softmax(dim=1).numpy()
+    assert (p.argmax(axis=1) == wanted.argmax(axis=1)).mean() > 0.9
+    assert np.abs(p - wanted).mean() < 0.05
+    history = read_history(taught.folder)
+    assert len(history) == 40
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert history[-1]["agreement"] > history[0]["agreement"]
+    assert [slot.epoch for slot in taught.student.slots] == [*range(4, 11)]
+
+
+def test_answering_itself(taught):
+    x, _ = points(100, seed=2)
+    predictor = taught.student.predictor()
+    answer = predictor(x)
+    assert predictor.passes == 1
+    with torch.no_grad():
+        p = taught.student.network(x).double().softmax(dim=1).numpy()
+    assert (answer.label == p.argmax(axis=1)).all()
+    np.testing.assert_allclose(answer.confidence, p.max(axis=1), rtol=1e-6)
+
+
+def test_saying_how_sure_the_old_answers_are(taught, tmp_path):
+    x, y = points(600, seed=2)
+    predictor = taught.student.predictor("final")
+    answer = predictor(x)
+    assert predictor.passes == 2
+    old = network()
+    taught.store.load_into(old, 10)
+    with torch.no_grad():
+        labels = old.eval()(x).argmax(dim=1).numpy()
+        p = taught.student.network(x).double().softmax(dim=1).numpy()
+    assert (answer.label == labels).all()
+    np.testing.assert_allclose(answer.confidence, p[np.arange(600), labels], rtol=1e-6)
+    predictor.save(tmp_path / "predictor")
+    again = Predictor.load(tmp_path / "predictor", network())(x)
+    assert (again.confidence == answer.confidence).all()
+    # In its table both speak of the old answers, and what learns may weigh them.
+    table = score(network(), taught.student.snapshots("final"), (x, y), progress=False)
+    assert (table.y_hat == labels).all()
+    weighed = Predictor(network(), taught.student.snapshots("final"), LES(passes=2).fit(table))
+    assert weighed.passes <= 2
+    assert (weighed(x).label == labels).all()
+
+
+def test_the_difference_is_counted(taught):
+    x, y = points(400, seed=3)
+    found = taught.student.difference((x, y))
+    old = network()
+    taught.store.load_into(old, 10)
+    with torch.no_grad():
+        before, now = (
+            (model.eval()(x).argmax(dim=1).numpy()) for model in (old, taught.student.network)
+        )
+    right = y.numpy()
+    assert found.points == 400
+    assert found.error_before == (before != right).mean()
+    assert found.error == (now != right).mean()
+    assert found.agreement == (before == now).mean()
+    assert found.lost == ((before == right) & (now != right)).sum()
+    assert found.won == ((before != right) & (now == right)).sum()
+    assert found.lost + found.won > 0
+    assert str(found).startswith("on 400 points the error is ")
+
+
+def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
+    """Arrays, a data set, dicts; labels are not used."""
+    x, y = points()
+
+    class Named(Dataset):
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, i):
+            return {"x": x[i], "labels": y[i]}
+
+    class ByName(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = network()
+
+        def forward(self, x):
+            return {"logits": self.body(x)}
+
+    def state(data, name):
+        folder = tmp_path / name
+        student = Student(network, store, data, folder, epochs=2, batch_size=50, progress=False)
+        return student.fit().network.state_dict()
+
+    one = state((x, y), "pair")
+    for name, data in (("alone", x.numpy()), ("set", TensorDataset(x, y))):
+        other = state(data, name)
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    named = SnapshotStore(tmp_path / "named")
+    for epoch in store.epochs:
+        model = ByName()
+        store.load_into(model.body, epoch)
+        named.save(model, epoch)
+    student = Student(
+        ByName, named, Named(), tmp_path / "dict", epochs=2, batch_size=50, progress=False
+    )
+    assert student.fit().difference(Named()).points == 300
+
+
+def test_more_inputs_without_labels(store, tmp_path):
+    more, _ = points(200, seed=9)
+    seen = []
+
+    def noted(x):
+        seen.append(x)
+        return x
+
+    student = Student(
+        network, store, points(), tmp_path, unlabelled=more, epochs=1, augment=noted,
+        progress=False, batch_size=100,
+    ).fit()  # fmt: skip
+    rows = torch.cat(seen)
+    assert rows.shape == (500, 4)
+    assert len(torch.unique(torch.cat([rows, points()[0], more]), dim=0)) == 500
+    assert student.finished
+
+
+def test_the_student_of_an_ensemble(store, tmp_path):
+    other = trained(tmp_path / "other", seed=5)
+    x, _ = points(200, seed=4)
+    both = Ensemble([store, other])
+    student = Student(network, both, points(), tmp_path / "s", epochs=30, progress=False).fit()
+    wanted = believed([store, other], range(4, 11), x)
+    with torch.no_grad():
+        p = student.network(x).softmax(dim=1).numpy()
+    assert (p.argmax(axis=1) == wanted.argmax(axis=1)).mean() > 0.9
+    assert student.difference(points(100, seed=6)).points == 100
+    with pytest.raises(InvalidInput, match="must be 'itself' for the student of an ensemble"):
+        student.predictor("final")
+
+
+CODE = """
+    import os, signal, sys, warnings
+    warnings.simplefilter("ignore")
+    from pathlib import Path
+    import torch
+    torch.set_num_threads(1)
+    from snapsure import Student
+    from tests.training.problem import network, points
+
+    out, snapshots, kind, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+    if calls:
+        owner = {"step": torch.optim.SGD, "replace": Path}[kind]
+        method = getattr(owner, kind)
+
+        def counted(*args, **options):
+            global calls
+            calls -= 1
+            return method(*args, **options) if calls else os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(owner, kind, counted)
+    Student(
+        network, snapshots, points(), out, epochs=6, batch_size=50, progress=False,
+        augment=lambda x: x + 0.1 * torch.randn_like(x),
+    ).fit()
+"""
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(store, tmp_path):
+    """Killed amid targets, amid epochs, while files are replaced, and at the very end."""
+    loaded = ("snapsure.training", "tests.training.problem", "torch._dynamo")
+
+    def alone(out, kind="step", calls=0):
+        return processes.run(CODE, out, store.path, kind, calls, loaded=loaded)
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    ended = alone(whole)
+    assert ended.returncode == 0, ended.stderr
+    kills = [("replace", 1), ("replace", 2), ("step", 8), ("replace", 5), ("step", 14)]
+    for kill in kills:
+        ended = alone(broken, *kill)
+        assert ended.returncode == -signal.SIGKILL, (kill, ended.stderr)
+    assert 0 < len(read_history(broken)) < 6
+    for calls in (9, 2, 3, 4, 5):  # to the end of the training, and amid what follows it
+        ended = alone(broken, "replace", calls)
+        assert ended.returncode == -signal.SIGKILL, (calls, ended.stderr)
+    assert len(read_history(broken)) == 6
+    ended = alone(broken)
+    assert ended.returncode == 0, ended.stderr
+    assert not [*broken.rglob(".partial*")]
+    for name in ("itself", "final"):
+        stores = [SnapshotStore(folder / name) for folder in (whole, broken)]
+        assert stores[0].epochs == stores[1].epochs
+        for epoch in stores[0].epochs:
+            assert stores[0].sha256(epoch) == stores[1].sha256(epoch)
+
+
+def test_bad_input(store, taught, tmp_path):
+    x, y = points()
+    with pytest.raises(InvalidInput, match="`model` must be a function that makes a new network"):
+        Student(network(), store, x, tmp_path)
+    with pytest.raises(InvalidInput, match="must hold at least one snapshot, got none"):
+        Student(network, SnapshotStore(tmp_path / "empty"), x, tmp_path / "s")
+    with pytest.raises(InvalidInput, match=r"`start` must lie in \[0, 1\)"):
+        Student(network, store, x, tmp_path, start=1)
+    student = Student(network, store, x, tmp_path / "new", progress=False)
+    with pytest.raises(NotFitted, match=r"call \.fit\(\)"):
+        student.predictor()
+    with pytest.raises(InvalidInput, match="`answers` must be 'itself' or 'final', got 'both'"):
+        taught.student.predictor("both")
+    with pytest.raises(WrongArchitecture):
+        Student(lambda: nn.Linear(4, 3), store, x, tmp_path / "other", progress=False).fit()
+    with pytest.raises(InvalidInput) as caught:
+        Student(network, store, (x, y), taught.folder, epochs=41, batch_size=50).fit()
+    assert str(caught.value) == (
+        f"{taught.folder} must hold a training of the same snapshots, data, start, epochs, batch "
+        f"size and seed, got another one: choose another folder, or compare "
+        f"{taught.folder / 'student.json'}"
+    )
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    with pytest.raises(InvalidInput, match="`out` must be a new folder or one of this student"):
+        Student(network, store, x, tmp_path / "full").fit()
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(x)
+
+    with pytest.raises(InvalidInput, match="`data` must give any of its rows when asked"):
+        Student(network, store, Stream(), tmp_path / "stream", progress=False).fit()
+    targets, _ = targets_of(tmp_path / "short", store, x)
+    with pytest.raises(CorruptFile, match="must hold targets of 300 rows and 5 classes"):
+        targets.open(5)
