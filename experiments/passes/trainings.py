@@ -134,6 +134,11 @@ def teach(task: Task, way: Taught, seed: int, plain: Path, folder: Path) -> None
     finish(task, student.network, folder, {"cost": 1, "seconds": time.process_time() - begin})
 
 
+def place(folder: Path, name: str) -> Path:
+    """Where a training of a seed is kept."""
+    return folder / name.replace(" ", "-")
+
+
 def prepared(network: nn.Module) -> nn.Module:
     """Its weights as convolutions over images like them."""
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

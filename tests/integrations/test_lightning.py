@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
-from snapsure import Evenly, SnapshotStore, SoftmaxResponse, score
+from snapsure import Evenly, Numbered, SelfAdaptive, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
 from snapsure.integrations.lightning import SnapshotCallback
 from tests import processes
@@ -346,3 +346,39 @@ def test_two_processes_one_writer(digits, tmp_path):
     table = SnapshotCallback(tmp_path / "other", validation=tmp_path / "logits").table()
     assert np.array_equal(table.y, scored.y)
     assert np.allclose(table.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-6)
+
+
+def test_a_loss_that_remembers_every_point_resumes_with_the_training(digits, tmp_path):
+    """As an attribute of the module it is in every checkpoint, and in no snapshot."""
+    points = len(digits.train[1])
+
+    class Remembering(Module):
+        def __init__(self, network):
+            super().__init__(network)
+            self.loss = SelfAdaptive(points, 10, start=1)
+
+        def training_step(self, batch, _):
+            images, labels, index = batch
+            return self.loss(self.network(images), labels, index)
+
+    def fit(name, epochs, resumed=None):
+        torch.manual_seed(0)
+        module = Remembering(digits.model())
+        data = DataLoader(Numbered(TensorDataset(*digits.train)), batch_size=64)
+        folder = tmp_path / name
+        kept = ModelCheckpoint(folder, filename="last")
+        recorded = SnapshotCallback(folder / "store")
+        trainer(folder, kept, recorded, epochs=epochs).fit(module, data, ckpt_path=resumed)
+        return module
+
+    first = fit("run", 2)
+    kept = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["state_dict"]
+    assert torch.equal(kept["loss.targets"], first.loss.targets)
+    resumed = fit("run", 3, tmp_path / "run" / "last.ckpt")
+    assert (resumed.loss.visits == 3).all()
+    # Of each label 0.9 is left after the second visit, and 0.81 now.
+    labels = torch.nn.functional.one_hot(digits.train[1], 10)
+    assert (resumed.loss.targets >= 0.81 * labels - 1e-6).all()
+    assert not (resumed.loss.targets >= 0.9 * labels - 1e-6).all()
+    names = SnapshotStore(tmp_path / "run" / "store").load(3)
+    assert not [name for name in names if "targets" in name]

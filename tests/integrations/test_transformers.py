@@ -18,16 +18,19 @@ from transformers import (
 )
 
 from snapsure import (
+    CorrectnessRanking,
     Evenly,
     MCDropout,
     NNDistance,
+    Numbered,
     Report,
+    SelfAdaptive,
     SnapshotStore,
     SoftmaxResponse,
     score,
 )
 from snapsure.errors import InvalidInput, WrongArchitecture
-from snapsure.integrations.transformers import SnapshotCallback
+from snapsure.integrations.transformers import PointLossTrainer, SnapshotCallback
 from tests.integrations.texts import LIBRARIES, docstrings
 
 # PyTorch pins memory for an accelerator that is not there, at the Trainer's wish.
@@ -265,3 +268,63 @@ def test_sharded_checkpoints(tmp_path):
     store.load_into(other, 7)
     for name, tensor in model.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return Texts()
+
+
+@pytest.mark.parametrize("kind", ["self-adaptive", "ranking"])
+def test_a_loss_that_remembers_every_point_resumes_with_the_trainer(texts, tmp_path, kind):
+    def trainer(folder, epochs):
+        loss = SelfAdaptive(TRAIN, len(LIBRARIES), start=1)
+        args = TrainingArguments(
+            str(folder),
+            num_train_epochs=epochs,
+            per_device_train_batch_size=BATCH,
+            save_strategy="epoch",
+            report_to=[],
+            remove_unused_columns=False,
+            disable_tqdm=True,
+            lr_scheduler_type="constant",
+            use_cpu=True,
+        )
+        return PointLossTrainer(
+            texts.model(),
+            args,
+            train_dataset=Numbered(texts.train),
+            eval_dataset=texts.test,
+            data_collator=texts.collator,
+            point_loss=loss if kind == "self-adaptive" else CorrectnessRanking(TRAIN),
+        )
+
+    whole = trainer(tmp_path / "whole", 3)
+    whole.train()
+    assert (whole.point_loss.visits == 3).all()
+    trainer(tmp_path / "broken", 2).train()
+    resumed = trainer(tmp_path / "broken", 3)
+    resumed.train(resume_from_checkpoint=True)
+    state = resumed.point_loss.state_dict()
+    for name, value in whole.point_loss.state_dict().items():
+        assert torch.equal(state[name], value), name
+    assert resumed.evaluate()["eval_loss"] > 0
+
+
+def test_a_loss_that_remembers_says_what_it_lacks(texts, tmp_path):
+    loss = CorrectnessRanking(TRAIN)
+    args = TrainingArguments(str(tmp_path), report_to=[], use_cpu=True)
+    with pytest.raises(InvalidInput, match="got remove_unused_columns=True"):
+        PointLossTrainer(texts.model(), args, point_loss=loss)
+    args = TrainingArguments(
+        str(tmp_path), report_to=[], use_cpu=True, remove_unused_columns=False, disable_tqdm=True
+    )
+    plain = PointLossTrainer(
+        texts.model(),
+        args,
+        train_dataset=texts.train,
+        data_collator=texts.collator,
+        point_loss=loss,
+    )
+    with pytest.raises(InvalidInput, match=r"got none: wrap it in snapsure\.Numbered"):
+        plain.train()

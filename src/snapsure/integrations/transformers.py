@@ -1,4 +1,4 @@
-"""Snapshots from a training by Hugging Face's Trainer.
+"""Snapshots from a training by Hugging Face's Trainer, and losses that remember every point.
 
 Its models are scored as they are: batches are dicts, logits are taken from the output object, and
 `trainer.get_eval_dataloader()` is data that `score` takes.
@@ -7,15 +7,26 @@ Its models are scored as they are: batches are dicts, logits are taken from the 
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+import torch
+from transformers import (
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
-from snapsure import _validate
+from snapsure import _files, _validate
 from snapsure._types import Precision
+from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._schedule import Schedule
+from snapsure.training._history import PointLoss
 
-__all__ = ["SnapshotCallback"]
+__all__ = ["PointLossTrainer", "SnapshotCallback"]
+
+_LOSS = "point_loss.pt"
 
 
 class SnapshotCallback(TrainerCallback):
@@ -79,3 +90,75 @@ class SnapshotCallback(TrainerCallback):
             return
         if state.global_step % self._steps == 0 or state.global_step == state.max_steps:
             self._recording.take(kwargs["model"], state.global_step)
+
+
+class PointLossTrainer(Trainer):
+    """A Trainer whose loss remembers every training point: `SelfAdaptive`, `CorrectnessRanking`.
+
+    Rows must say their number as `index` (`Numbered(dataset)`), and keep it on their way
+    (`TrainingArguments(remove_unused_columns=False)`). Checkpoints hold what the loss remembers: a
+    training that is resumed goes on with it.
+
+    Parameters
+    ----------
+    point_loss : SelfAdaptive or CorrectnessRanking
+        The loss in training; in evaluation it is the model's own.
+    args, options
+        As for `Trainer`.
+    """
+
+    def __init__(self, *args: Any, point_loss: PointLoss, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.args.remove_unused_columns:
+            raise InvalidInput(
+                "`args` must keep the rows' `index`, got remove_unused_columns=True: make "
+                "TrainingArguments with remove_unused_columns=False"
+            )
+        self.point_loss = point_loss.to(self.args.device)
+        self.add_callback(_Remembering(self.point_loss))
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """The loss of a batch."""
+        index = inputs.pop("index", None)
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if index is None:
+            raise InvalidInput(
+                "`train_dataset` must give each row's number as `index`, got none: wrap it in "
+                "snapsure.Numbered"
+            )
+        outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        loss = self.point_loss(outputs["logits"], inputs["labels"], index)
+        return (loss, outputs) if return_outputs else loss
+
+
+class _Remembering(TrainerCallback):
+    """Saves what a loss remembers with each checkpoint, and loads it when one is resumed."""
+
+    def __init__(self, loss: PointLoss) -> None:
+        self._loss = loss
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        path = _checkpoint(args, state) / _LOSS
+        if state.global_step and path.exists():
+            self._loss.load_state_dict(torch.load(path, weights_only=True))
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        folder = _checkpoint(args, state)
+        if state.is_world_process_zero and folder.exists():
+            with _files.replacing(folder / _LOSS) as file:
+                torch.save(self._loss.state_dict(), file)
+
+
+def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"

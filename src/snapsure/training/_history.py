@@ -1,7 +1,11 @@
 """What losses keep of each training point: buffers, so that they are saved with the training."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from snapsure import _validate
 from snapsure.errors import InvalidInput
@@ -35,3 +39,31 @@ class PointLoss(nn.Module):
                 f"`index` must be in 0 … {self.points - 1}, got {low if low < 0 else high}: pass "
                 "each row's number in the training set, and all of that set's size as `points`"
             )
+
+
+class Numbered(Dataset[Any]):
+    """A data set whose rows say their number, for losses that remember every training point.
+
+    Behind a tuple's other items, or as `index` of a dict.
+
+    Examples
+    --------
+    >>> Numbered([("a", 0), ("b", 1)])[1]
+    ('b', 1, 1)
+    >>> Numbered([{"x": 5, "labels": 0}])[0]
+    {'x': 5, 'labels': 0, 'index': 0}
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        """As many as there were."""
+        return len(self.dataset)
+
+    def __getitem__(self, number: int) -> Any:
+        """A row and its number."""
+        row = self.dataset[number]
+        if isinstance(row, Mapping):
+            return {**row, "index": number}
+        return (*row, number)

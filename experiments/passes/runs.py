@@ -1,0 +1,76 @@
+"""The study's runs, made of trainings: a plain network's table, and every other way beside it."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from experiments.contest.runs import MEAN, WEIGHTS, predict
+from experiments.passes.tasks import Task
+from experiments.passes.trainings import CRL, FMFP, PLAIN, SAT, SECOND, SMOOTH, STUDENTS, place
+from snapsure.estimators import AES
+from snapsure.evaluation import Run
+from snapsure.networks._recorded import RecordedLogits
+from snapsure.scores._base import softmax_of
+from snapsure.scoring import average_weights
+from snapsure.scoring._recorded import averaged_probabilities, recorded
+from snapsure.snapshots import SnapshotStore
+
+Scored = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def make_run(task: Task, folder: Path) -> Run:
+    """One seed: what answers itself, and what gives κ of the plain network's answers."""
+    plain = place(folder, PLAIN.name)
+    recording = RecordedLogits(plain / "validation")
+    table = recorded(recording)
+    final = recording.read(int(table.epochs[-1]))
+    kept = len(AES().snapshots(table.epochs))
+    others: dict[str, Scored] = {MEAN: averaged_probabilities(recording)}
+    passes, keeps = {MEAN: kept}, {MEAN: kept}
+    cost: dict[str, float] = {}
+    store = SnapshotStore(plain / "snapshots")
+    averaged = average_weights(task.network(), store, task.train)
+    others[WEIGHTS] = _itself(predict(averaged, task.test[0]))
+    for way in (SMOOTH, SAT, CRL, FMFP):
+        others[way.name] = _itself(_logits(folder, way.name))
+        cost[way.name] = way.cost
+    for name in (SECOND.name, *(student.name for student in STUDENTS)):
+        logits = _logits(folder, name)
+        both = f"{name} of the old answers"
+        others[both] = (softmax_of(logits, table.y_hat), table.y_hat)
+        passes[both], keeps[both] = 2, 2
+        if name == SECOND.name:  # which alone is one network more of the first's kind
+            others["both networks"] = _together(final, logits)
+            passes["both networks"], keeps["both networks"] = 2, 2
+            cost["both networks"] = 2
+        else:
+            others[name] = _itself(logits)
+            cost[name] = 2
+        cost[both] = 2
+    return Run(
+        table.with_logits(final.numpy()),
+        others=others,
+        passes=passes,
+        kept=keeps,
+        trainings=cost,
+        snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
+    )
+
+
+def _logits(folder: Path, name: str) -> torch.Tensor:
+    return torch.from_numpy(np.load(place(folder, name) / "logits.npy"))
+
+
+def _itself(logits: torch.Tensor) -> Scored:
+    """κ and prediction of a network."""
+    y_hat: NDArray[np.int64] = logits.argmax(dim=1).numpy()
+    return softmax_of(logits, y_hat), y_hat
+
+
+def _together(*logits: torch.Tensor) -> Scored:
+    """κ and prediction of networks by their mean probability."""
+    mean = torch.stack([each.double().softmax(dim=1) for each in logits]).mean(dim=0)
+    y_hat: NDArray[np.int64] = mean.argmax(dim=1).numpy()
+    return np.mean([softmax_of(each, y_hat) for each in logits], axis=0), y_hat
