@@ -5,7 +5,17 @@ import json
 import pytest
 
 import snapsure
-from snapsure import AES, LES, PES, SPTD, BestSnapshot, Final, MaxLogitPNorm, Temperature
+from snapsure import (
+    AES,
+    LES,
+    PES,
+    SPTD,
+    BestSnapshot,
+    Final,
+    MaxLogitPNorm,
+    OneSnapshot,
+    Temperature,
+)
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.testing import EstimatorContract
@@ -32,6 +42,10 @@ class TestFinal(EstimatorContract):
     make = Final
 
 
+class TestOneSnapshot(EstimatorContract):
+    make = staticmethod(lambda: OneSnapshot(10))
+
+
 class TestBestSnapshot(EstimatorContract):
     make = BestSnapshot
 
@@ -49,7 +63,8 @@ class TestMaxLogitPNorm(EstimatorContract):
 
 
 def test_none_is_left_out():
-    tested = {type(suite.make()) for suite in (TestAES, TestPES, TestLES, TestFinal)}
+    suites = (TestAES, TestPES, TestLES, TestFinal, TestOneSnapshot)
+    tested = {type(suite.make()) for suite in suites}
     tested |= {TestBestSnapshot.make, TestSPTD.make, TestTemperature.make, TestMaxLogitPNorm.make}
     public = {getattr(snapsure, name) for name in snapsure.__all__}
     assert {kind for kind in public if isinstance(kind, type) and issubclass(kind, Estimator)} == (

@@ -1,6 +1,7 @@
 """The contest: numbers against the plain way, and the statistics against what they claim."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from snapsure import AES, LES, PES, SPTD, Platt, Run, ScoreTable, augrc, aurc, c
 from snapsure.errors import InvalidInput
 from snapsure.estimators import MaxLogitPNorm, Temperature
 from snapsure.evaluation import Halves
+from snapsure.evaluation._archive import open_contest, save
 from snapsure.evaluation._board import _holm
 from snapsure.evaluation._contest import contest
 from snapsure.evaluation._methods import RANKED
@@ -108,6 +110,7 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         "PES to the letter of softmax": fitted(lambda: PES(assign="paper")),
         "best snapshot of softmax": snapshot,
         "LES of softmax": fitted(lambda: LES(8)),
+        **{f"LES in {n} passes of softmax": fitted(partial(LES, passes=n)) for n in (4, 3, 2)},
         "LES of all κ": everything,
         "SPTD": fitted(SPTD),
         "temperature by NLL": fitted(lambda: Temperature("nll")),
@@ -249,7 +252,7 @@ def test_where_only_runs_differ_little_is_found(runs):
 @pytest.mark.slow
 def test_data_sets_have_luck_of_their_own():
     runs = [run_of(0), run_of(1)]
-    judged = [contest(runs, RANKED, Halves(), 100, 0, index) for index in (0, 1)]
+    judged = [contest(runs, RANKED, Halves(), 100, 0, index, "eaurc") for index in (0, 1)]
     assert np.array_equal(judged[0].drawn, judged[1].drawn)
     assert not np.array_equal(judged[0].luck, judged[1].luck)
     assert judged[0].luck.std() > 0
@@ -370,7 +373,7 @@ def test_refusals(run):
         "`reference` must be a method of every data set, got 'luck': choose one of softmax, "
     )
     assert sentence(compare, run, resamples=100) == (
-        "`resamples` must be at least 680 to tell 17 methods apart, got 100: a p-value is never "
+        "`resamples` must be at least 800 to tell 20 methods apart, got 100: a p-value is never "
         "below 2 / (resamples + 1)"
     )
     assert sentence(compare, {"mine": []}) == (
@@ -412,4 +415,39 @@ def test_refusals(run):
     assert sentence(Run, table, others={"a": y[:-1] / 4}) == (
         "`table` must have one value per point of `others['a']`, got 600 for 599: pass both from "
         "the same rows"
+    )
+
+
+def test_boards_are_of_the_metric_asked_for(run):
+    """To the last: order, gains, differences and p-values are AURC's where AURC is asked for."""
+    board = compare(run, metric="aurc", resamples=1000).boards["data"]
+    areas = [row.aurc for row in board.rows]
+    assert (areas, board.measure) == (sorted(areas), "AURC")
+    base = board["softmax"].aurc
+    for row in board.rows:
+        assert row.gain.estimate == pytest.approx(100 * (1 - row.aurc / base))
+        assert row.difference.estimate == pytest.approx(row.aurc - base)
+        assert row.difference.low <= row.difference.estimate <= row.difference.high
+    same = compare(run, resamples=1000).boards["data"]
+    assert [row.method for row in board.rows] != [row.method for row in same.rows]
+    assert {row.method: row.eaurc for row in board.rows} == {
+        row.method: row.eaurc for row in same.rows
+    }
+    assert sentence(compare, run, metric="accuracy") == (
+        "`metric` must be one of eaurc, aurc, augrc, got 'accuracy': choose one"
+    )
+
+
+def test_what_it_takes_to_train_is_shown(tmp_path):
+    logits, y = simulated()
+    table = table_of(logits, y, logits=logits[-1])
+    other = Run(table, others={"twin": (y % 3) / 3}, trainings={"twin": 2})
+    assert other.rows(np.arange(400)).trainings == {"twin": 2}
+    save({"a": [other]}, {}, tmp_path)
+    (again,) = open_contest(tmp_path)["a"]
+    assert again.trainings == {"twin": 2}
+    board = compare(again, resamples=1000).boards["data"]
+    assert (board["twin"].trainings, board["softmax"].trainings) == (2, 1)
+    assert sentence(Run, table, trainings={"softmax": 2}) == (
+        "`trainings` must name scores of this run, got 'softmax': name some of none"
     )

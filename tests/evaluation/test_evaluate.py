@@ -147,8 +147,9 @@ def test_unknown_kinds(table, judge):
     with pytest.raises(InvalidInput) as caught:
         judge(table, methods=["final", "luck"])
     assert str(caught.value) == (
-        "`methods` must be some of final, AES k=10, AES k=30, AES k=50, PES, LES, PES to the "
-        "letter, best snapshot, rival, got 'luck': choose among these"
+        "`methods` must be some of final, AES k=10, AES k=30, AES k=50, PES, LES, LES in 4 "
+        "passes, LES in 3 passes, LES in 2 passes, PES to the letter, best snapshot, rival, "
+        "got 'luck': choose among these"
     )
 
 

@@ -25,7 +25,7 @@ def test_markdown_has_every_row_of_every_board(comparison):
         assert caption.startswith(f"{board.name}: ")
         lines = table.splitlines()
         assert len(lines) == 2 + len(board.rows)
-        assert {line.count("|") for line in lines} == {15}
+        assert {line.count("|") for line in lines} == {16}
         for row, line in zip(board.rows, lines[2:], strict=True):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             assert cells[0] == row.method
@@ -33,7 +33,8 @@ def test_markdown_has_every_row_of_every_board(comparison):
             assert cells[7] == f"{row.passes:.0f}"
             assert cells[-1] == row.verdict
             if row.method != "softmax":
-                assert cells[10].startswith(f"{round(row.gain.estimate, 1) + 0.0:+.1f} (")
+                assert cells[9] == f"{row.trainings:g}"
+                assert cells[11].startswith(f"{round(row.gain.estimate, 1) + 0.0:+.1f} (")
 
 
 def test_the_caption_says_what_the_numbers_are(comparison):
@@ -50,7 +51,7 @@ def test_latex_is_balanced_and_escaped(comparison):
     assert len(rows) == 3 + sum(
         len(b.rows) for b in (comparison.pooled, *comparison.boards.values())
     )
-    assert {row.count("&") for row in rows} == {12}
+    assert {row.count("&") for row in rows} == {13}
     for row in rows:
         assert "κ" not in row
         assert "…" not in row
