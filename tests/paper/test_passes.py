@@ -1,0 +1,99 @@
+"""The study of few passes: its trainings, made small, and what is committed of it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from experiments.passes import __main__ as study
+from experiments.passes import tasks, trainings
+from experiments.passes.tasks import Task, image_network
+from snapsure import compare
+from snapsure.evaluation._archive import open_contest
+from tests.training.problem import CLASSES, points
+
+
+def network():
+    return nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES))
+
+
+def shaken(x):
+    return x + 0.1 * torch.randn_like(x)
+
+
+def small_task(*_):
+    return Task(
+        "words", points(400), points(200, seed=1), network, shaken, 5e-4, 10, 3, CLASSES, seeds=2
+    )
+
+
+@pytest.mark.slow
+def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "task_of", small_task)
+    out, packed = tmp_path / "runs", tmp_path / "packed"
+    study.main(out, ["words"], seed=[0])
+    files = sorted(out.rglob("training.json"))
+    assert len(files) == 9
+    before = [path.stat().st_mtime_ns for path in files]
+    study.main(out, ["words"], seed=[0])
+    assert [path.stat().st_mtime_ns for path in files] == before
+    study.main(out, ["words"], packed=packed)  # of seed 1 nothing is trained: it is left out
+    (run,) = open_contest(packed)["words"]
+    about = json.loads((packed / "contest.json").read_text())
+    assert [one["seed"] for one in about["trainings"]["words"]] == [0]
+    assert {way["cost"] for way in about["trainings"]["words"][0]["ways"].values()} == {1, 2}
+    assert run.table.epochs.tolist() == [2, 4, 6, 8, 10]
+    old = "student of the old answers"
+    assert (run.others[old][1] == run.table.y_hat).all()
+    assert (run.passes[old], run.trainings[old], run.passes["student"]) == (2, 2, 1)
+    logits = np.load(out / "words" / "seed-0" / "student" / "logits.npy")
+    assert (run.others["student"][1] == logits.argmax(axis=1)).all()
+    board = compare(run, metric="aurc").boards["data"]
+    assert {"SAT", "CRL", "FMFP", "label smoothing", "both networks"} <= {
+        row.method for row in board.rows
+    }
+
+
+def test_flat_gradients_are_those_at_the_worst_place_nearby():
+    torch.manual_seed(0)
+    model, (x, y) = nn.Linear(4, CLASSES), points(50)
+
+    def cost():
+        return nn.functional.cross_entropy(model(x), y)
+
+    before = [weight.detach().clone() for weight in model.parameters()]
+    first = torch.autograd.grad(cost(), [*model.parameters()])
+    length = torch.cat([step.flatten() for step in first]).norm()
+    moved = nn.Linear(4, CLASSES)
+    for weight, start, step in zip(moved.parameters(), before, first, strict=True):
+        weight.data = start + 0.05 * step / length
+    wanted = torch.autograd.grad(nn.functional.cross_entropy(moved(x), y), [*moved.parameters()])
+    trainings._flat_gradients(model, cost)
+    for weight, start, gradient in zip(model.parameters(), before, wanted, strict=True):
+        assert torch.allclose(weight.grad, gradient, atol=1e-6)
+        assert torch.allclose(weight, start, atol=1e-6)
+    assert not torch.allclose(model.weight.grad, first[0], atol=1e-4)
+
+
+def test_images_of_the_packages_sprites(tmp_path):
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 1024, 3)).astype(np.uint8)
+    for name, labels, rows in (
+        ("data_batch_1.png", "train_lables.json", pixels),
+        ("test_batch.png", "test_lables.json", pixels[:3]),
+    ):
+        Image.fromarray(rows).save(tmp_path / name)
+        (tmp_path / labels).write_text(json.dumps([3, 1, 4, 1, 5, 9, 2, 6]))
+    task = tasks.cifar10(tmp_path)
+    assert task.train[0].shape == (6, 3, 32, 32)
+    assert task.train[1].tolist() == [3, 1, 4, 1, 5, 9]
+    assert task.test[1].tolist() == [3, 1, 4]
+    shown = (task.train[0][2, :, 5, 7] + 1) * 128
+    assert shown.tolist() == pixels[2, 5 * 32 + 7].tolist()
+    assert image_network(10)(task.test[0]).shape == (3, 10)
+    assert {*tasks._mirrored(task.train[0]).flatten().tolist()} == {
+        *task.train[0].flatten().tolist()
+    }
