@@ -176,7 +176,7 @@ def test_report_of_two_folders_of_one_name(workplace):
         "TABLES must be different folders, got a/scores a/scores: name each once"
     )
     assert refused(run("report", "a/scores", "--classes", "none.txt", cwd=workplace)).startswith(
-        "--classes must be a text file with a name per line, got none.txt ("
+        "--classes must be a text file with one per line, got none.txt ("
     )
 
 

@@ -1,5 +1,6 @@
 """The study's runs, made of trainings: a plain network's table, and every other way beside it."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,17 @@ from numpy.typing import NDArray
 
 from experiments.contest.runs import MEAN, WEIGHTS, predict
 from experiments.passes.tasks import Task
-from experiments.passes.trainings import CRL, FMFP, PLAIN, SAT, SECOND, SMOOTH, STUDENTS, place
+from experiments.passes.trainings import (
+    CRL,
+    DONE,
+    FMFP,
+    PLAIN,
+    SAT,
+    SECOND,
+    SMOOTH,
+    STUDENTS,
+    place,
+)
 from snapsure.estimators import AES
 from snapsure.evaluation import Run
 from snapsure.networks._recorded import RecordedLogits
@@ -38,17 +49,22 @@ def make_run(task: Task, folder: Path) -> Run:
         cost[way.name] = way.cost
     for name in (SECOND.name, *(student.name for student in STUDENTS)):
         logits = _logits(folder, name)
-        both = f"{name} of the old answers"
-        others[both] = (softmax_of(logits, table.y_hat), table.y_hat)
-        passes[both], keeps[both] = 2, 2
-        if name == SECOND.name:  # which alone is one network more of the first's kind
-            others["both networks"] = _together(final, logits)
-            passes["both networks"], keeps["both networks"] = 2, 2
-            cost["both networks"] = 2
-        else:
-            others[name] = _itself(logits)
-            cost[name] = 2
-        cost[both] = 2
+        alone = softmax_of(logits, table.y_hat)
+        kappas = {
+            f"{name}, of the old answers": alone,
+            f"{name} and the old, of the old answers": (alone + table.kappa("softmax")[-1]) / 2,
+        }
+        others[name] = _itself(logits)
+        others |= {both: (kappa, table.y_hat) for both, kappa in kappas.items()}
+        passes |= dict.fromkeys(kappas, 2)
+        keeps |= dict.fromkeys(kappas, 2)
+        told = json.loads((place(folder, name) / DONE).read_text())
+        cost |= dict.fromkeys(kappas, 1 + told["cost"])
+        # A second network by itself is one training; a student needs the first one's.
+        cost[name] = told["cost"] if name == SECOND.name else 1 + told["cost"]
+    second = "both networks, answering together"
+    others[second] = _together(final, _logits(folder, SECOND.name))
+    passes[second], keeps[second], cost[second] = 2, 2, 2
     return Run(
         table.with_logits(final.numpy()),
         others=others,

@@ -13,7 +13,6 @@ from snapsure import (
     BestSnapshot,
     Final,
     MaxLogitPNorm,
-    OneSnapshot,
     Temperature,
 )
 from snapsure.errors import CorruptFile, InvalidInput
@@ -42,10 +41,6 @@ class TestFinal(EstimatorContract):
     make = Final
 
 
-class TestOneSnapshot(EstimatorContract):
-    make = staticmethod(lambda: OneSnapshot(10))
-
-
 class TestBestSnapshot(EstimatorContract):
     make = BestSnapshot
 
@@ -63,7 +58,7 @@ class TestMaxLogitPNorm(EstimatorContract):
 
 
 def test_none_is_left_out():
-    suites = (TestAES, TestPES, TestLES, TestFinal, TestOneSnapshot)
+    suites = (TestAES, TestPES, TestLES, TestFinal)
     tested = {type(suite.make()) for suite in suites}
     tested |= {TestBestSnapshot.make, TestSPTD.make, TestTemperature.make, TestMaxLogitPNorm.make}
     public = {getattr(snapsure, name) for name in snapsure.__all__}

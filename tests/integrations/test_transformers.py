@@ -309,6 +309,47 @@ def test_a_loss_that_remembers_every_point_resumes_with_the_trainer(texts, tmp_p
     for name, value in whole.point_loss.state_dict().items():
         assert torch.equal(state[name], value), name
     assert resumed.evaluate()["eval_loss"] > 0
+    moved = trainer(tmp_path / "moved", 3)
+    moved.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-50"))
+    assert (moved.point_loss.visits == 3).all()
+    (tmp_path / "broken" / "checkpoint-50" / "point_loss.pt").unlink()
+    with pytest.raises(InvalidInput, match="must hold what the loss remembers"):
+        moved.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-50"))
+
+
+def test_accumulated_steps_are_averaged(texts, tmp_path):
+    """As large a step from sixteen rows at once as from four times four."""
+
+    def loss_of(rows, steps):
+        args = TrainingArguments(
+            str(tmp_path / str(rows)),
+            max_steps=1,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=steps,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            remove_unused_columns=False,
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        model = texts.model()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        run = PointLossTrainer(
+            model,
+            args,
+            train_dataset=Numbered(texts.train),
+            data_collator=texts.collator,
+            point_loss=CorrectnessRanking(TRAIN),
+        )
+        run.train()
+        return next(entry for entry in run.state.log_history if "grad_norm" in entry)
+
+    whole, parts = loss_of(16, 1), loss_of(4, 4)
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
+    assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-2)
 
 
 def test_a_loss_that_remembers_says_what_it_lacks(texts, tmp_path):

@@ -30,10 +30,10 @@ def place(tmp_path_factory):
     return folder
 
 
-def distill(place, *options):
+def distill(place, *options, out="student"):
     return run(
         *("distill", "--model", "mine:network", "--snapshots", "run", "--data", "train.npz"),
-        *("--out", "student", "--epochs", "3", "--batch-size", "50", *options),
+        *("--out", out, "--epochs", "3", "--batch-size", "50", *options),
         cwd=place,
     )
 
@@ -75,4 +75,6 @@ def test_bad_input(place):
     assert refused(distill(place, "--learning-rate", "0")) == (
         "--learning-rate must be above 0, got 0.0: raise it"
     )
-    assert "must hold a training of the same snapshots" in refused(distill(place, "--seed", "9"))
+    assert distill(place, out="other").returncode == 0
+    again = distill(place, "--seed", "9", out="other")
+    assert "must hold a training of the same snapshots" in refused(again)

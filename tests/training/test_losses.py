@@ -121,6 +121,41 @@ def test_a_network_learns_by_it(make):
     assert not any(buffer.requires_grad for buffer in loss.buffers())
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+def test_networks_of_other_precisions(kind):
+    for make in (
+        lambda: SelfAdaptive(POINTS, CLASSES, start=1),
+        lambda: CorrectnessRanking(POINTS),
+    ):
+        loss, plain = make().to(kind), make()
+        for logits, labels, index in visits(3):
+            value = loss(logits.to(kind), labels.int(), index.int())
+            assert float(value) == pytest.approx(float(plain(logits, labels, index)), rel=0.05)
+
+
+def test_in_evaluation_it_remembers_nothing():
+    loss = SelfAdaptive(POINTS, CLASSES, start=0).eval()
+    for logits, labels, index in visits(2):
+        assert loss(logits, labels, index) == functional.cross_entropy(logits, labels)
+    assert not loss.visits.any()
+
+
+def test_of_a_point_never_seen_nothing_is_known():
+    loss = CorrectnessRanking(POINTS)
+    logits, labels = torch.tensor([[3.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 0])
+    loss(logits, labels, torch.tensor([0, 1]))
+    plain = functional.cross_entropy(logits, labels)
+    assert loss(logits, labels, torch.tensor([0, 2])) == plain
+
+
+def test_several_processes_are_refused(monkeypatch):
+    for name, value in (("is_initialized", True), ("get_world_size", 2)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    logits, labels, index = next(visits(1))
+    with pytest.raises(InvalidInput, match="SelfAdaptive must train in one process, got 2"):
+        SelfAdaptive(POINTS, CLASSES, start=0)(logits, labels, index)
+
+
 def test_bad_input():
     loss = SelfAdaptive(POINTS, CLASSES, start=1)
     logits, labels, index = torch.zeros(2, CLASSES), torch.tensor([0, 1]), torch.tensor([0, 1])
@@ -132,6 +167,10 @@ def test_bad_input():
     )
     with pytest.raises(InvalidInput, match="`labels` must be one whole number for each of 2 rows"):
         loss(logits, labels.float(), index)
+    with pytest.raises(InvalidInput, match="`labels` must be in 0 … 3, got -100"):
+        loss(logits, torch.tensor([0, -100]), index)
+    with pytest.raises(InvalidInput, match=r"`logits` must be \(rows, classes\), got shape \(4,\)"):
+        loss(torch.zeros(4), labels, index)
     with pytest.raises(InvalidInput, match="`logits` must have 4 columns, one per class, got 3"):
         loss(torch.zeros(2, 3), labels, index)
     with pytest.raises(InvalidInput, match="`weight` must be ≥ 0"):

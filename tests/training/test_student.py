@@ -1,6 +1,10 @@
 """A student's targets, its training, killed and resumed, and what it answers."""
 
+import os
 import signal
+import subprocess
+import sys
+import textwrap
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from snapsure import LES, Ensemble, Predictor, SnapshotStore, Student, score
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted, WrongArchitecture
-from snapsure.networks._data import Rows
+from snapsure.networks._data import Rows, joined
 from snapsure.training import _targets
 from snapsure.training._epochs import read_history
 from snapsure.training._targets import Targets, slots_of
@@ -140,10 +144,12 @@ def test_saying_how_sure_the_old_answers_are(taught, tmp_path):
     old = network()
     taught.store.load_into(old, 10)
     with torch.no_grad():
-        labels = old.eval()(x).argmax(dim=1).numpy()
+        before = old.eval()(x).double().softmax(dim=1).numpy()
+        labels = before.argmax(axis=1)
         p = taught.student.network(x).double().softmax(dim=1).numpy()
     assert (answer.label == labels).all()
-    np.testing.assert_allclose(answer.confidence, p[np.arange(600), labels], rtol=1e-6)
+    at = np.arange(600), labels
+    np.testing.assert_allclose(answer.confidence, (p[at] + before[at]) / 2, rtol=1e-6)
     predictor.save(tmp_path / "predictor")
     again = Predictor.load(tmp_path / "predictor", network())(x)
     assert (again.confidence == answer.confidence).all()
@@ -210,8 +216,10 @@ def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
         named.save(model, epoch)
     student = Student(
         ByName, named, Named(), tmp_path / "dict", epochs=2, batch_size=50, progress=False
-    )
-    assert student.fit().difference(Named()).points == 300
+    ).fit()
+    assert student.difference(Named()).points == 300
+    other = student.network.body.state_dict()
+    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_more_inputs_without_labels(store, tmp_path):
@@ -244,6 +252,97 @@ def test_the_student_of_an_ensemble(store, tmp_path):
     assert student.difference(points(100, seed=6)).points == 100
     with pytest.raises(InvalidInput, match="must be 'itself' for the student of an ensemble"):
         student.predictor("final")
+
+
+def test_another_training_in_the_same_folder_is_refused(taught, store, tmp_path):
+    """Inputs that differ in few rows, another optimizer, and a student nobody fitted."""
+    x, _ = points()
+    given = {"epochs": 40, "batch_size": 50, "progress": False}
+    changed = x.clone()
+    changed[150:160] += 1
+    for options in (
+        {"data": changed},
+        {"optimizer": lambda weights: torch.optim.SGD(weights, 0.5)},
+        {"optimizer": torch.optim.AdamW},
+        {"seed": 3},
+    ):
+        other = Student(network, store, options.pop("data", x), taught.folder, **given, **options)
+        with pytest.raises(InvalidInput, match="must hold a training of the same snapshots"):
+            other.fit()
+    with pytest.raises(InvalidInput, match="must hold a training of the same snapshots"):
+        Student(network, store, changed, taught.folder, **given).predictor()
+    relabelled = Student(network, store, (x, torch.zeros(300)), taught.folder, **given)
+    assert relabelled.fit().finished  # labels are not used
+
+
+def test_a_student_that_diverges_is_told(store, tmp_path):
+    wild = Student(
+        network,
+        store,
+        points(),
+        tmp_path,
+        epochs=3,
+        optimizer=lambda weights: torch.optim.SGD(weights, 1e20),
+        progress=False,
+    )
+    with pytest.raises(InvalidInput, match="loss must stay finite, got nan in epoch 1: lower"):
+        wild.fit()
+    assert not wild.finished
+
+
+def test_the_callers_random_numbers_stay(store, tmp_path):
+    torch.manual_seed(1)
+    wanted = torch.rand(3)
+    torch.manual_seed(1)
+    Student(network, store, points(), tmp_path, epochs=1, progress=False).fit()
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_texts_from_two_sets_are_joined():
+    parts = [{"text": ["a", "b"], "x": torch.ones(2, 1)}, {"text": ["c"], "x": torch.zeros(1, 1)}]
+    found = joined(parts)
+    assert found["text"] == ["a", "b", "c"]
+    assert found["x"].tolist() == [[1], [1], [0]]
+
+
+TWO = """
+    import sys, warnings
+    warnings.simplefilter("ignore")
+    import torch
+    torch.set_num_threads(1)
+    from snapsure import Student
+    from snapsure.training import _targets
+    from snapsure.training._fabric import launched
+    from tests.training.problem import network, points
+
+    if __name__ == "__main__":
+        _targets._PART = 256
+        fabric = launched("cpu", 2, "32-true")
+        out, snapshots = sys.argv[1:]
+        Student(
+            network, snapshots, points(), out, epochs=30, batch_size=50, fabric=fabric,
+            progress=False,
+        ).fit()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_student(store, tmp_path):
+    """DDP: each computes targets, takes half of each batch, and one writes."""
+    (tmp_path / "two.py").write_text(textwrap.dedent(TWO))
+    command = [sys.executable, tmp_path / "two.py", tmp_path / "s", store.path]
+    env = {**os.environ, "PYTHONPATH": str(processes.ROOT)}
+    with processes.started(command, env=env, stderr=subprocess.PIPE) as process:
+        _, errors = process.communicate(timeout=processes.LONG)
+    assert process.returncode == 0, errors
+    x, _ = points(500, seed=1)
+    model = network()
+    SnapshotStore(tmp_path / "s" / "itself").load_into(model, 30)
+    with torch.no_grad():
+        p = model.eval()(x).softmax(dim=1).numpy()
+    wanted = believed([store], range(4, 11), x)
+    assert (p.argmax(axis=1) == wanted.argmax(axis=1)).mean() > 0.9
+    assert len([*(tmp_path / "s" / "targets-0").iterdir()]) == 2
 
 
 CODE = """
@@ -322,8 +421,8 @@ def test_bad_input(store, taught, tmp_path):
         Student(network, store, (x, y), taught.folder, epochs=41, batch_size=50).fit()
     assert str(caught.value) == (
         f"{taught.folder} must hold a training of the same snapshots, data, start, epochs, batch "
-        f"size and seed, got another one: choose another folder, or compare "
-        f"{taught.folder / 'student.json'}"
+        f"size, seed, optimizer, devices and precision, got another one: choose another folder, or "
+        f"compare {taught.folder / 'student.json'}"
     )
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()
@@ -335,7 +434,16 @@ def test_bad_input(store, taught, tmp_path):
             return iter(x)
 
     with pytest.raises(InvalidInput, match="`data` must give any of its rows when asked"):
-        Student(network, store, Stream(), tmp_path / "stream", progress=False).fit()
+        Student(network, store, Stream(), tmp_path / "stream")
+    one = network()
+    with pytest.raises(InvalidInput, match="must make a new network at every call"):
+        Student(lambda: one, store, x, tmp_path / "one").fit()
+    with pytest.raises(InvalidInput, match="`model` must make a network, got int"):
+        Student(lambda: 5, store, x, tmp_path / "five").fit()
+    with pytest.raises(InvalidInput, match="`unlabelled` must be what the network takes"):
+        Student(
+            network, store, x, tmp_path / "wide", unlabelled=torch.rand(300, 5), progress=False
+        ).fit()
     targets, _ = targets_of(tmp_path / "short", store, x)
     with pytest.raises(CorruptFile, match="must hold targets of 300 rows and 5 classes"):
         targets.open(5)

@@ -25,6 +25,7 @@ _EXTRAS = {
     "pyarrow": "data",
     "PIL": "data",
     "h5py": "keras",
+    "wordfreq": "demo",
     "onnx": "onnx",
     "onnxscript": "onnx",
     "sklearn": "sklearn",

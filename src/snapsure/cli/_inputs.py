@@ -139,12 +139,12 @@ def found(spec: str, option: str) -> Any:
         ) from None
 
 
-def lines(path: Path) -> list[str]:
+def lines(path: Path, option: str) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise InvalidInput(
-            f"--classes must be a text file with a name per line, got {path} ({error}): check it"
+            f"{option} must be a text file with one per line, got {path} ({error}): check it"
         ) from None
 
 

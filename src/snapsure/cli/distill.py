@@ -63,6 +63,7 @@ def distill(
 
         make_optimizer = _optimizer(optimizer, learning_rate, weight_decay)
         inputs.search_here()
+        points = None if held_out is None else inputs.data_of(held_out, "--held-out")
         fabric = launched(accelerator, devices, precision)
         student = Student(
             model,
@@ -80,9 +81,7 @@ def distill(
         ).fit()
         if not fabric.is_global_zero:
             return
-        differs = None
-        if held_out is not None:
-            differs = student.difference(inputs.data_of(held_out, "--held-out"))
+        differs = None if points is None else student.difference(points)
     if as_json:
         content = {"student": str(out), "snapshots": len(student.slots)}
         typer.echo(json.dumps(content | ({} if differs is None else vars(differs))))

@@ -47,7 +47,7 @@ def fit(
         factory = inputs.source_of(table, model, "model")
         folder = inputs.source_of(table, snapshots, "snapshots")
         inputs.search_here()
-        names = None if classes is None else inputs.lines(classes)
+        names = None if classes is None else inputs.lines(classes, "--classes")
         with Console(stderr=True).status("comparing estimators …"):
             predictor = Predictor.fit(
                 factory,

@@ -20,6 +20,7 @@ def report(
     images: Annotated[
         Path | None, typer.Option(help="The points as pictures: .npy, or .npz with x.")
     ] = None,
+    texts: Annotated[Path | None, typer.Option(help="The points as text, one per line.")] = None,
     classes: Annotated[
         Path | None, typer.Option(help="Names of the classes, one per line.")
     ] = None,
@@ -38,7 +39,8 @@ def report(
         origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
         for name, scores in opened.items():
             origin |= origin_of(scores, name)
-        names = None if classes is None else inputs.lines(classes)
+        names = None if classes is None else inputs.lines(classes, "--classes")
+        said = None if texts is None else inputs.lines(texts, "--texts")
         pixels = None if images is None else inputs.images_of(images)
         from snapsure.evaluation import compare as rank
 
@@ -48,6 +50,7 @@ def report(
                 next(iter(opened.values())) if len(opened) == 1 else opened,
                 kappa=kappa,
                 images=pixels,
+                texts=said,
                 classes=names,
                 origin=origin,
                 contest=found,

@@ -7,6 +7,5 @@ from snapsure.estimators._pes import PES as PES
 from snapsure.estimators._pnorm import MaxLogitPNorm as MaxLogitPNorm
 from snapsure.estimators._single import BestSnapshot as BestSnapshot
 from snapsure.estimators._single import Final as Final
-from snapsure.estimators._single import OneSnapshot as OneSnapshot
 from snapsure.estimators._sptd import SPTD as SPTD
 from snapsure.estimators._temperature import Temperature as Temperature

@@ -107,7 +107,7 @@ class Estimator(ABC):
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
         """Which of these epochs an answer needs, the final one among them: what to `select`."""
-        return among(rising(epochs), {*self.fitted["epochs"], self.fitted["final"]})
+        return _among(rising(epochs), {*self.fitted["epochs"], self.fitted["final"]})
 
     def as_dict(self) -> dict[str, Any]:
         """What it was made with, and what fitting found, in JSON's types."""
@@ -160,8 +160,7 @@ def rising(epochs: Sequence[int] | Ints) -> Ints:
     return x
 
 
-def among(there: Ints, needed: set[int]) -> list[int]:
-    """Epochs that are needed, in order, refused where one is not there."""
+def _among(there: Ints, needed: set[int]) -> list[int]:
     missing = sorted(needed.difference(there.tolist()))
     if missing:
         raise InvalidInput(

@@ -1,11 +1,10 @@
-"""One snapshot alone: the final one, a named one, or the one that ranks labelled points best."""
+"""One snapshot alone: the final one, or the one that ranks labelled points best."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from snapsure import _validate
 from snapsure._types import Floats, Ints
-from snapsure.estimators._base import Estimator, State, among, best_snapshot, rising, rows_of
+from snapsure.estimators._base import Estimator, State, best_snapshot, rising, rows_of
 from snapsure.metrics import eaurc
 from snapsure.table import ScoreTable
 
@@ -32,45 +31,6 @@ class Final(Estimator):
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         return {"epochs": [int(table.epochs[-1])]}
-
-    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
-        values: Floats = rows_of(table, kappa, state["epochs"])[0]
-        return values
-
-
-class OneSnapshot(Estimator):
-    """κ of the snapshot of one epoch, of the final one's prediction.
-
-    Parameters
-    ----------
-    epoch : int
-        Which snapshot.
-
-    Examples
-    --------
-    >>> OneSnapshot(1).confidence(ScoreTable.from_kappa([[0.1, 0.9], [0.3, 0.7]])).tolist()
-    [0.1, 0.9]
-    """
-
-    learns: ClassVar[bool] = False
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__()
-        self.epoch = _validate.count(epoch, "epoch", least=0)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Which snapshot."""
-        return {"epoch": self.epoch}
-
-    def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
-        """That one, and the final one, whose prediction it is."""
-        if self._state is None:
-            return among(rising(epochs), {self.epoch, int(rising(epochs)[-1])})
-        return super().snapshots(epochs)
-
-    def _learn(self, table: ScoreTable, kappa: str) -> State:
-        return {"epochs": [self.epoch]}
 
     def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
         values: Floats = rows_of(table, kappa, state["epochs"])[0]

@@ -114,8 +114,9 @@ class PointLossTrainer(Trainer):
                 "`args` must keep the rows' `index`, got remove_unused_columns=True: make "
                 "TrainingArguments with remove_unused_columns=False"
             )
+        # Else gradients of accumulated steps would be added up, not averaged.
+        self.model_accepts_loss_kwargs = False
         self.point_loss = point_loss.to(self.args.device)
-        self.add_callback(_Remembering(self.point_loss))
 
     def compute_loss(
         self,
@@ -127,7 +128,7 @@ class PointLossTrainer(Trainer):
         """The loss of a batch."""
         index = inputs.pop("index", None)
         if not model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            return super().compute_loss(model, inputs, return_outputs)
         if index is None:
             raise InvalidInput(
                 "`train_dataset` must give each row's number as `index`, got none: wrap it in "
@@ -137,28 +138,18 @@ class PointLossTrainer(Trainer):
         loss = self.point_loss(outputs["logits"], inputs["labels"], index)
         return (loss, outputs) if return_outputs else loss
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
+        with _files.replacing(folder / _LOSS) as file:
+            torch.save(self.point_loss.state_dict(), file)
 
-class _Remembering(TrainerCallback):
-    """Saves what a loss remembers with each checkpoint, and loads it when one is resumed."""
-
-    def __init__(self, loss: PointLoss) -> None:
-        self._loss = loss
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        path = _checkpoint(args, state) / _LOSS
-        if state.global_step and path.exists():
-            self._loss.load_state_dict(torch.load(path, weights_only=True))
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        folder = _checkpoint(args, state)
-        if state.is_world_process_zero and folder.exists():
-            with _files.replacing(folder / _LOSS) as file:
-                torch.save(self._loss.state_dict(), file)
-
-
-def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+    def _load_from_checkpoint(self, resume_from_checkpoint: Any, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        path = Path(resume_from_checkpoint, _LOSS)
+        if not path.exists():
+            raise InvalidInput(
+                f"a checkpoint must hold what the loss remembers ({_LOSS}), got none in "
+                f"{path.parent}: resume from one that this trainer wrote"
+            )
+        self.point_loss.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

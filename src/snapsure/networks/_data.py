@@ -4,6 +4,7 @@ import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -279,6 +280,22 @@ def row_count(inputs: Any) -> int:
 def first_rows(inputs: Any) -> Any:
     """Two rows of a batch: enough to see how a model works."""
     return _map(lambda leaf: leaf[:2], inputs)
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Batches of inputs of the same form as one."""
+
+    def together(*leaves: Any) -> Any:
+        return [*chain(*leaves)] if _is_words(leaves[0]) else torch.cat(leaves)
+
+    try:
+        first, *rest = parts
+        return tree_map(together, first, *rest, is_leaf=_is_words)
+    except (RuntimeError, ValueError) as error:
+        raise InvalidInput(
+            f"`unlabelled` must have inputs of the same form and shape as `data`, got others "
+            f"({error}): pad or prepare both alike"
+        ) from None
 
 
 def to_device(inputs: Any, device: torch.device) -> Any:

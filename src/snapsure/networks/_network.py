@@ -169,6 +169,17 @@ def called(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
     return output
 
 
+def not_taken(name: str, inputs: Any, error: Exception) -> InvalidInput:
+    """What to say of inputs that a network failed at: what PyTorch says is of shapes and types."""
+    shapes = [tuple(leaf.shape) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    got = " and ".join(f"shape {shape}" for shape in shapes) or type(inputs).__name__
+    first, _, _ = str(error).partition("\n")
+    return InvalidInput(
+        f"`{name}` must be what the network takes, got {got}, at which it failed ({first}): give "
+        "inputs as in training, the rows on the first axis"
+    )
+
+
 def finite(logits: Tensor) -> Tensor:
     """They, where every number is one."""
     # A sum of numbers and one that is none is none, and costs a fifth of asking each.

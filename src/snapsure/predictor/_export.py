@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from snapsure.errors import InvalidInput
-from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final, OneSnapshot
+from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
 from snapsure.networks._data import Rows
 from snapsure.scores import SoftmaxResponse
 
@@ -293,7 +293,6 @@ class _Layered(nn.Module):
 
 _FORMULAS: dict[type[Estimator], type[nn.Module]] = {
     Final: _Mean,
-    OneSnapshot: _Mean,
     BestSnapshot: _Mean,
     AES: _Mean,
     LES: _Learned,

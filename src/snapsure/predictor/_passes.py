@@ -19,6 +19,7 @@ from snapsure.networks._network import (
     called,
     device_of,
     finite,
+    not_taken,
     private_copy,
     refuse_probabilities,
     versions,
@@ -163,11 +164,7 @@ class Passes:
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, TypeError) as error:  # what PyTorch says of shapes and types
-                first, _, _ = str(error).partition("\n")
-                raise InvalidInput(
-                    f"`batch` must be what the network takes, got {_described(inputs)}, at which "
-                    f"it failed ({first}): give inputs as in scoring, the rows on the first axis"
-                ) from error
+                raise not_taken("batch", inputs, error) from error
 
     def _by_logits(self, inputs: Any, modules: list[nn.Module], y_hat: Ints | None) -> _Part:
         """κ that knows the logits alone: of all snapshots at once."""
@@ -265,12 +262,6 @@ def _joined(parts: Sequence[_Part], axis: int) -> _Part:
         np.concatenate([part.labels for part in parts], axis=axis),
         (np.concatenate(logits) if axis else logits[0]) if logits else None,
     )
-
-
-def _described(inputs: Any) -> str:
-    """Shapes of the tensors."""
-    shapes = [tuple(leaf.shape) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-    return " and ".join(f"shape {shape}" for shape in shapes) or type(inputs).__name__
 
 
 def _refuse_infinite(inputs: Any) -> None:

@@ -38,6 +38,7 @@ _START = 0.8  # where the slider begins
 _SIDE = 96  # pixels of a picture
 _TABLE_STEP = POSITIONS // 20
 _LONGEST = 80  # characters of a class name that are shown
+_LONGEST_TEXT = 300  # and of a text
 _INDEX = ("epochs", "kappas", "data", "model")
 
 
@@ -52,6 +53,8 @@ class Report:
         Which κ the page is about; the table's first if not given.
     images : (n, height, width) or (n, height, width, 3), optional
         The points as pictures, uint8, or floats in [0, 1].
+    texts : sequence of str, optional
+        The points as text, or as whatever says in a few words which point it is.
     classes : sequence of str, optional
         Names of the classes.
     origin : mapping, optional
@@ -78,6 +81,7 @@ class Report:
         *,
         kappa: str | None = None,
         images: ArrayLike | None = None,
+        texts: Sequence[str] | None = None,
         classes: Sequence[str] | None = None,
         origin: Mapping[str, Any] | None = None,
         contest: Comparison | None = None,
@@ -91,6 +95,7 @@ class Report:
         self._classes, self._origin = classes, dict(origin or {})
         self._contest = contest
         self._images = None if images is None else _pictures(images, named.values())
+        self._texts = None if texts is None else _texts(texts, named.values())
         self._found = {name: find(table, kappa, seed, len(named)) for name, table in named.items()}
 
     def html(self) -> str:
@@ -185,6 +190,7 @@ class Report:
             "y": self._class(int(table.y[row])),
             "final": float(found.final[row]),
             "aes": float(found.aes[row]),
+            "text": None if self._texts is None else _shortened(self._texts[row], _LONGEST_TEXT),
             "picture": None if self._images is None else _png(self._images[row]),
         }
 
@@ -193,8 +199,7 @@ class Report:
             return "none of the classes"
         if self._classes is None or label >= len(self._classes):
             return f"class {label}"
-        name = str(self._classes[label])
-        return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+        return _shortened(str(self._classes[label]), _LONGEST)
 
     def _made(self) -> dict[str, str]:
         versions = {"snapsure": metadata.version("snapsure"), "numpy": np.__version__}
@@ -268,6 +273,22 @@ def _pictures(images: ArrayLike, tables: Iterable[ScoreTable]) -> Array:
             f"{' with other values' if floats else ''}: convert them first"
         )
     return pixels
+
+
+def _texts(texts: Sequence[str], tables: Iterable[ScoreTable]) -> list[str]:
+    said = [str(text) for text in texts]
+    for table in tables:
+        if isinstance(texts, str) or len(said) != table.y_hat.size:
+            raise InvalidInput(
+                f"`texts` must be one text for each of {table.y_hat.size} points, got "
+                f"{'one' if isinstance(texts, str) else len(said)}: pass those of the scored "
+                "points in their order"
+            )
+    return said
+
+
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _png(pixels: Array) -> str:

@@ -83,6 +83,7 @@ def softmax_of(logits: Tensor, y_hat: Ints) -> Floats:
 
 def exponentials(logits: Tensor) -> Floats:
     """e to the logits less the largest of their row: softmax, but for a row's total."""
-    z: Floats = logits.cpu().double().numpy()  # there: not every accelerator has float64
+    # On the CPU: not every accelerator has float64. In one order: sums depend on it.
+    z: Floats = np.ascontiguousarray(logits.cpu().double().numpy())
     e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
     return e

@@ -44,13 +44,13 @@ class CorrectnessRanking(PointLoss):
         self.register_buffer("right", torch.zeros(self.points, dtype=torch.int32))
         self.register_buffer("visits", torch.zeros(self.points, dtype=torch.int32))
 
-    def forward(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        """The loss of a batch: logits (n, classes), labels (n,), numbers of the points (n,)."""
-        self._refuse(logits, labels, index)
+    def _loss(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         kappa = logits.softmax(dim=1).amax(dim=1)
         with torch.no_grad():
-            history = self.right[index] / self.visits[index].clamp(min=1)
-            apart = history - history.roll(-1)
+            visits = self.visits[index]
+            history = self.right[index] / visits.clamp(min=1)
+            known = (visits > 0) & (visits.roll(-1) > 0)  # of a new point nothing is known
+            apart = torch.where(known, history - history.roll(-1), 0)
             self.visits[index] += 1
             self.right[index] += (logits.argmax(dim=1) == labels).int()
         ahead = apart.sign() * (kappa - kappa.roll(-1))

@@ -5,8 +5,10 @@ bit for bit where the hardware repeats its arithmetic, as a CPU does.
 """
 
 import json
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +27,10 @@ _LAST, _HISTORY = "last.pt", "history.json"
 
 def refuse_another(path: Path, about: Mapping[str, Any], of: str) -> None:
     """Refuse a folder whose training depends on other things than this one."""
-    if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(about)):
+    if not path.exists():
+        return
+    known, wanted = json.loads(path.read_text()), json.loads(json.dumps(about))
+    if any(known.get(name) != value for name, value in wanted.items()):
         raise InvalidInput(
             f"{path.parent} must hold a training of the same {of}, got another one: choose another "
             f"folder, or compare {path}"
@@ -84,6 +89,25 @@ def mixed(*numbers: int) -> int:
     process start from the same seed, for different uses.)
     """
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def seed_all(seed: int) -> None:
+    """What dropout draws from, and whatever an augmentation may draw from."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - that of others
+    random.seed(seed)
+
+
+@contextmanager
+def own_chance() -> Iterator[None]:
+    """Leave the caller's random numbers as they are."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - that of others
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
 
 
 def time_left(history: History, epochs: int) -> str:

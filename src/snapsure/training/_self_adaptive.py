@@ -49,15 +49,13 @@ class SelfAdaptive(PointLoss):
         self.register_buffer("targets", torch.zeros(self.points, self.classes))
         self.register_buffer("visits", torch.zeros(self.points, dtype=torch.int32))
 
-    def forward(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        """The loss of a batch: logits (n, classes), labels (n,), numbers of the points (n,)."""
-        self._refuse(logits, labels, index)
+    def _loss(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         if logits.shape[1] != self.classes:
             raise InvalidInput(
                 f"`logits` must have {self.classes} columns, one per class, got "
                 f"{logits.shape[1]}: pass the network's `classes`"
             )
-        targets = self._moved(logits.detach().float(), labels, index)
+        targets = self._moved(logits.detach(), labels, index)
         weights = targets.amax(dim=1)
         each = -(targets * functional.log_softmax(logits, dim=1)).sum(dim=1)
         return (weights * each).sum() / weights.sum()
@@ -68,8 +66,8 @@ class SelfAdaptive(PointLoss):
         visits = self.visits[index]
         self.visits[index] = visits + 1
         given = functional.one_hot(labels, self.classes).float()
-        before = torch.where((visits == 0)[:, None], given, self.targets[index])
+        before = torch.where((visits == 0)[:, None], given, self.targets[index].float())
         after = before.lerp(logits.softmax(dim=1), 1 - self.momentum)
         targets = torch.where((visits < self.start)[:, None], before, after)
-        self.targets[index] = targets
+        self.targets[index] = targets.to(self.targets.dtype)
         return targets

@@ -1,10 +1,10 @@
 """`Student`: one network that has learnt what all snapshots together believe."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
-from torch.utils._pytree import tree_map
 
 from snapsure import _files, _validate
-from snapsure._types import Ints
 from snapsure.errors import InvalidInput, NotFitted
-from snapsure.estimators import Final, OneSnapshot
+from snapsure.estimators import AES, Final
 from snapsure.networks._data import Rows
 from snapsure.networks._network import called
 from snapsure.predictor import Predictor
@@ -31,17 +29,21 @@ from snapsure.scoring._score import bar
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
+from snapsure.training._difference import Difference
 from snapsure.training._epochs import (
     History,
     ahead,
     keep,
     mixed,
+    own_chance,
     read_history,
     refuse_another,
     resume,
+    seed_all,
     time_left,
 )
 from snapsure.training._fabric import launched
+from snapsure.training._points import Points, classes_of, inputs_digest
 from snapsure.training._targets import Targets, slots_of
 
 if TYPE_CHECKING:
@@ -52,29 +54,10 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
 
 _ABOUT = "student.json"
+_SAME = "snapshots, data, start, epochs, batch size, seed, optimizer, devices and precision"
 _WRITTEN = re.compile(r"student\.json|history\.json|last\.pt")
 _STUDENT, _FINAL = 1, 2  # epochs of the pair that answers as the old network did
 _MEMORY = 4 << 30
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How a student's answers differ from those of the network that it learnt from."""
-
-    points: int
-    error_before: float
-    error: float
-    agreement: float  # share of points with the same answer
-    lost: int  # right before, wrong now
-    won: int  # wrong before, right now
-
-    def __str__(self) -> str:
-        """In a sentence."""
-        return (
-            f"on {self.points:,} points the error is {self.error:.1%}, before "
-            f"{self.error_before:.1%}; {self.agreement:.1%} of the answers are the same, "
-            f"{self.lost:,} that were right are wrong now, {self.won:,} that were wrong are right"
-        )
 
 
 class Student:
@@ -82,7 +65,8 @@ class Student:
 
     It takes one more training, and gives back what averaging costs: an answer takes one pass (the
     student answers itself, and errs otherwise than the old network), or two (the old network
-    answers, the student says how sure that is). Stopped, the same call resumes.
+    answers, and the mean of both says how sure that is). Stopped, the same call resumes: on a CPU,
+    to the same weights.
 
     Parameters
     ----------
@@ -105,13 +89,14 @@ class Student:
     schedule : callable, optional
         From an optimizer to a schedule, which makes a step per epoch; a cosine to 0.
     augment : callable, optional
-        From a batch of inputs to one that is varied at random, as in the network's own training.
+        From a batch of inputs to one that is varied at random, as in the network's own training; it
+        draws from PyTorch, NumPy's old `np.random`, or `random`.
     seed : int
         Of the first weights, the order of the points, and what augmentation and dropout draw.
     memory : int
         Bytes that weights of snapshots may take (4 GiB) while targets are computed.
     fabric : lightning.fabric.Fabric, optional
-        Device, precision, number of processes.
+        Launched: device, precision, number of processes.
     progress : bool
         Tell of every epoch, with the time left.
 
@@ -160,6 +145,9 @@ class Student:
         self.slots = slots_of(self._snapshots, _validate.share(start, "start"))
         parts = [("data", data), ("unlabelled", unlabelled)]
         self._rows = [Rows.of(given, name) for name, given in parts if given is not None]
+        for rows in self._rows:
+            if not rows.divisible:
+                rows.take(np.zeros(1, np.int64))  # refuses what can only be read in order
         self.epochs = _validate.count(epochs, "epochs")
         self.batch_size = _validate.count(batch_size, "batch_size")
         self._optimizer = optimizer or _sgd
@@ -181,19 +169,14 @@ class Student:
 
     def fit(self) -> "Student":
         """Compute the targets, and train; or what is left of it."""
-        about, path = self._about(), self.folder / _ABOUT
-        _files.remove_partial(self.folder, _WRITTEN)
-        if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
-            of = "snapshots, data, start, epochs, batch size and seed"
-            refuse_another(path, about, of)
-        else:
-            _files.write_bytes(path, json.dumps(about, indent=1).encode())
-        if not self.finished:
+        with own_chance():
+            self._refuse_one_network()
             fabric = self._fabric or launched()
-            targets = self._targets(fabric)
-            network = self._trained(fabric, targets)
-            if fabric.is_global_zero:
-                self._write(network)
+            self._claim(fabric)
+            if not self.finished:
+                network = self._trained(fabric, self._targets(fabric))
+                if fabric.is_global_zero:
+                    self._write(network)
             fabric.barrier()
         return self
 
@@ -208,8 +191,8 @@ class Student:
         """What `score` and `Predictor` take.
 
         The student alone ("itself"), or student and old network as a training of two epochs, whose
-        final one is the old network ("final"). In that table `OneSnapshot(1)` is the student's
-        confidence in the old network's answers, and what learns may weigh both.
+        final one is the old network ("final"): both speak of its answers, and what learns on such a
+        table may weigh them.
         """
         if answers not in ("itself", "final"):
             raise InvalidInput(
@@ -217,6 +200,7 @@ class Student:
             )
         if not self.finished:
             raise NotFitted("a student must be fitted before it is used: call .fit()")
+        refuse_another(self.folder / _ABOUT, self._about, _SAME)
         if answers == "final" and len(self._snapshots.members) > 1:
             raise InvalidInput(
                 "`answers` must be 'itself' for the student of an ensemble, got 'final': the old "
@@ -236,50 +220,90 @@ class Student:
         """
         store = self.snapshots(answers)
         model = self.model if isinstance(self.model, str) else self._made()
-        estimator = Final() if answers == "itself" else OneSnapshot(_STUDENT)
+        estimator = Final() if answers == "itself" else AES(k=2, start=0)
         return Predictor(model, store, estimator, **options)
 
     def difference(self, data: Any) -> Difference:
         """How its answers differ from the old network's, on labelled points."""
         stores = (self._snapshots.select(self._snapshots.epochs[-1:]), self.snapshots("itself"))
         before, now = (score(self._made(), each, data, progress=False) for each in stores)
-        return Difference(
-            points=now.y_hat.size,
-            error_before=float(before.errors.mean()),
-            error=float(now.errors.mean()),
-            agreement=float((before.y_hat == now.y_hat).mean()),
-            lost=int((now.errors & ~before.errors).sum()),
-            won=int((before.errors & ~now.errors).sum()),
-        )
+        return Difference.between(before, now)
 
     def _made(self) -> nn.Module:
-        return made(self.model) if isinstance(self.model, str) else self.model()
+        if isinstance(self.model, str):
+            return made(self.model)
+        model = self.model()
+        if not isinstance(model, nn.Module):
+            raise InvalidInput(
+                f"`model` must make a network, got {type(model).__name__}: return a torch.nn.Module"
+            )
+        return model
 
+    def _refuse_one_network(self) -> None:
+        if self._made() is self._made():
+            raise InvalidInput(
+                "`model` must make a new network at every call, got the same one twice: write a "
+                "function that builds it"
+            )
+
+    @cached_property
     def _about(self) -> dict[str, Any]:
+        """What the student is of."""
         return {
             "snapshots": [slot.member.sha256(slot.epoch) for slot in self.slots],
-            "data": [rows.identity() for rows in self._rows],
+            "data": [inputs_digest(rows) for rows in self._rows],
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "seed": self.seed,
         }
 
+    def _training(self, fabric: "Fabric") -> dict[str, Any]:
+        """How it is trained."""
+        optimizer = self._optimizer(self._made().parameters())
+        schedule = self._schedule(optimizer)
+        return {
+            "optimizer": [type(optimizer).__name__, repr(optimizer.defaults)],
+            "schedule": type(schedule).__name__,
+            "devices": fabric.world_size,
+            "precision": str(fabric.strategy.precision.precision),
+        }
+
+    def _claim(self, fabric: "Fabric") -> None:
+        """Take the folder; what one process refuses, all do."""
+        refusal = None
+        if fabric.is_global_zero:
+            try:
+                self._claim_alone({**self._about, **self._training(fabric)})
+            except InvalidInput as error:
+                refusal = str(error)
+        refusal = fabric.broadcast(refusal)
+        if refusal is not None:
+            raise InvalidInput(refusal)
+
+    def _claim_alone(self, about: dict[str, Any]) -> None:
+        path = self.folder / _ABOUT
+        _files.remove_partial(self.folder, _WRITTEN)
+        if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
+            refuse_another(path, about, _SAME)
+        else:
+            _files.write_bytes(path, json.dumps(about, indent=1).encode())
+
     def _targets(self, fabric: "Fabric") -> list[Targets]:
         found = []
         for i, rows in enumerate(self._rows):
             targets = Targets(self.folder / f"targets-{i}", rows)
-            if fabric.is_global_zero:
-                total = rows.n * len(self.slots)
-                with bar("targets", total, 0, shown=self._progress) as advance:
-                    targets.compute(self._made(), self.slots, self._memory, advance)
+            rank, world = fabric.global_rank, fabric.world_size
+            total = rows.n * len(self.slots)
+            with bar("targets", total, 0, shown=self._progress and not rank) as advance:
+                targets.compute(self._made(), self.slots, self._memory, advance, rank, world)
             found.append(targets)
-        fabric.barrier()
+            fabric.barrier()
         return found
 
     def _trained(self, fabric: "Fabric", targets: Sequence[Targets]) -> nn.Module:
-        torch.manual_seed(mixed(self.seed))
+        seed_all(mixed(self.seed))
         network = self._made()
-        points = _Points(self._rows, [each.open(_classes(network, each)) for each in targets])
+        points = Points(self._rows, [each.open(classes_of(network, each.rows)) for each in targets])
         optimizer = self._optimizer(network.parameters())
         schedule = self._schedule(optimizer)
         model, running = fabric.setup(network, optimizer)
@@ -293,6 +317,11 @@ class Student:
         for epoch in range(len(history) + 1, self.epochs + 1):
             begin = time.monotonic()
             entry = self._epoch(epoch, fabric, model, running, points)
+            if not math.isfinite(entry["loss"]):
+                raise InvalidInput(
+                    f"the student's loss must stay finite, got {entry['loss']} in epoch {epoch}: "
+                    "lower the learning rate, in another folder"
+                )
             schedule.step()
             history.append({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
             if fabric.is_global_zero:
@@ -302,14 +331,14 @@ class Student:
         return network
 
     def _epoch(
-        self, epoch: int, fabric: "Fabric", model: Any, optimizer: Any, points: "_Points"
+        self, epoch: int, fabric: "Fabric", model: Any, optimizer: Any, points: Points
     ) -> dict[str, float]:
         rank, world = fabric.global_rank, fabric.world_size
         shared = torch.Generator().manual_seed(mixed(self.seed, epoch))
-        torch.manual_seed(mixed(self.seed, epoch, rank, 1))  # what dropout and `augment` draw from
-        order = torch.randperm(points.n, generator=shared)[rank::world]
-        size = max(1, min(self.batch_size, points.n) // world)
-        batches = torch.split(order[: points.n // world // size * size], size)
+        seed_all(mixed(self.seed, epoch, rank, 1))  # what dropout and `augment` draw from
+        order = torch.randperm(points.n, generator=shared)[rank::world][: points.n // world]
+        size = max(1, self.batch_size // world)
+        batches = torch.tensor_split(order, -(-len(order) // size))
         model.train()
         loss, same, seen = 0.0, 0, 0
         for inputs, wanted in ahead(points.take, batches):
@@ -349,36 +378,6 @@ class Student:
             pair.save(network, _STUDENT)
             pair.save(old, _FINAL)
         SnapshotStore(self.folder / "itself").save(network, self.epochs)
-
-
-class _Points:
-    """Rows of labelled and unlabelled inputs under one numbering, with their targets."""
-
-    def __init__(self, rows: Sequence[Rows], targets: Sequence[Targets]) -> None:
-        self._rows, self._targets = rows, targets
-        self._ends = np.cumsum([part.n for part in rows])
-        self.n = int(self._ends[-1])
-
-    def take(self, index: Tensor) -> tuple[Any, Tensor]:
-        """Inputs and targets of some of them, those of one set before those of the next."""
-        numbers: Ints = index.numpy()
-        found = []
-        for i, (rows, targets) in enumerate(zip(self._rows, self._targets, strict=True)):
-            begin = self._ends[i] - rows.n
-            own = numbers[(numbers >= begin) & (numbers < self._ends[i])] - begin
-            if own.size:
-                found.append((rows.take(own), targets.take(own)))
-        if len(found) == 1:
-            return found[0]
-        inputs = tree_map(lambda *leaves: torch.cat(leaves), *(part[0] for part in found))
-        return inputs, torch.cat([part[1] for part in found])
-
-
-def _classes(network: nn.Module, targets: Targets) -> int:
-    """How many the network knows, by two points."""
-    network.eval()
-    with torch.no_grad():
-        return called(network, targets.rows.take(np.arange(min(2, targets.rows.n)))).shape[1]
 
 
 def _sgd(weights: Iterable[nn.Parameter]) -> Optimizer:

@@ -18,7 +18,7 @@ from snapsure._spacing import choose
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import Rows, first_rows, row_count
-from snapsure.networks._network import Network, private_copy
+from snapsure.networks._network import Network, not_taken, private_copy
 from snapsure.networks._replay import cloned
 from snapsure.scores._base import exponentials
 from snapsure.snapshots._base import Snapshots
@@ -56,11 +56,21 @@ class Targets:
         self._classes = 0
 
     def compute(
-        self, model: nn.Module, slots: Sequence[Slot], memory: int, advance: Advance
+        self,
+        model: nn.Module,
+        slots: Sequence[Slot],
+        memory: int,
+        advance: Advance,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
-        """What is missing of them; `advance` is told of rows times snapshots."""
+        """What is missing of them; `advance` is told of rows times snapshots.
+
+        Of several processes, each does every so many of the parts.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        _files.remove_partial(self.folder, _WRITTEN)
+        if world == 1:
+            _files.remove_partial(self.folder, _WRITTEN)
         bytes_each = sum(value.nbytes for value in model.state_dict().values())
         size = max(1, memory // max(1, bytes_each))
         groups = [slots[i : i + size] for i in range(0, len(slots), size)]
@@ -68,8 +78,10 @@ class Targets:
         length = _whole_batches(_PART if len(groups) == 1 else _LONG_PART, self.rows.batch_size)
         for low in range(0, self.rows.n, length):
             high = min(low + length, self.rows.n)
-            if not self._file(low).exists():
-                self._write(low, self._mean(model, groups, networks, low, high, advance))
+            mine = low // length % world == rank
+            if mine and not self._file(low).exists():
+                mean = self._mean(model, groups, networks, low, high, advance)
+                self._write(low, mean)
             else:
                 advance((high - low) * len(slots))
 
@@ -104,8 +116,12 @@ class Targets:
         for i, slot in enumerate(group):
             module = private_copy(model) if i == len(networks) else networks[i].module
             slot.member.load_into(module, slot.epoch)
-            if i == len(networks):
+            if i < len(networks):
+                continue
+            try:
                 networks.append(Network(module, sample))
+            except (RuntimeError, TypeError) as error:
+                raise not_taken(self.rows.name, sample, error) from error
 
     def _write(self, low: int, mean: Floats) -> None:
         classes = mean.shape[1]
