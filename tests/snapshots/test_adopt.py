@@ -2,6 +2,10 @@
 
 import json
 import os
+from argparse import Namespace
+from collections import OrderedDict
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path, PureWindowsPath
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -275,6 +279,48 @@ def test_pickles_run_nothing(tmp_path, monkeypatch):
     (tmp_path / "epoch-1.ckpt").rename(tmp_path / "last.ckpt")
     with pytest.raises(UnsafeFile):
         SnapshotStore.adopt(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"loss": np.float64(0.5), "best": np.float32(1), "seen": np.int64(3), "ok": np.bool_(True)},
+        {"args": Namespace(lr=0.1, data=Path("data"), seeds=[1, 2])},
+        {"when": datetime.now(UTC), "took": timedelta(seconds=3), "day": date(2026, 1, 2)},
+        {"curve": np.arange(5.0), "names": np.array(["a", "bc"])},
+        {"where": PureWindowsPath("C:/data"), "order": OrderedDict(a=1)},
+    ],
+)
+def test_everyday_checkpoints_are_read(tmp_path, beside):
+    """What training loops put beside the weights: numbers of NumPy, arguments, dates, paths."""
+    torch.save({"model": weights(1), **beside}, tmp_path / "epoch-1.pt")
+    store = SnapshotStore.adopt(tmp_path)
+    assert same(store.load(1), weights(1))
+
+
+class Hidden:
+    """Hides a call in something that is allowed."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __reduce__(self):
+        run = RunsCode()
+        kinds = {
+            "namespace": (Namespace, (), {"a": run}),
+            "path": (Path, (run,)),
+            "array": (np._core.multiarray.scalar, (np.dtype("O"), run)),
+        }
+        return kinds[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["namespace", "path", "array"])
+def test_a_call_hidden_in_something_allowed_runs_nothing(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state_dict": weights(1), "more": Hidden(kind)}, tmp_path / "epoch-1.ckpt")
+    with pytest.raises((UnsafeFile, CorruptFile)):
+        SnapshotStore.adopt(tmp_path).load(1)
     assert not (tmp_path / "ran").exists()
 
 

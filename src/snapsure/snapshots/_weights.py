@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
+from snapsure.snapshots._everyday import EVERYDAY
 
 StateDict = dict[str, Tensor]
 
@@ -175,8 +176,10 @@ def _only_state(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def unpickled(path: Path) -> Any:
     """What `torch.save` wrote, if it is made of tensors and plain things; mapped, not copied."""
+    mapped = _can_be_mapped(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+        with torch.serialization.safe_globals(EVERYDAY):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         needed = re.search(r"GLOBAL (\S+)", str(error))
         raise UnsafeFile(
