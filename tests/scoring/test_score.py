@@ -635,3 +635,30 @@ def test_a_folder_with_other_things_in_it(digits, tmp_path):
         f"`out` must hold scores of the same inputs, got {out} with other data and kappas: "
         "choose another folder, or delete this one"
     )
+
+
+def test_inputs_that_the_network_does_not_take_are_told(tmp_path):
+    """One sentence with what came, and which row is no number."""
+    store = SnapshotStore(tmp_path / "run")
+    store.save(nn.Linear(3, 2), 1)
+
+    def told(x):
+        with pytest.raises(InvalidInput) as caught:
+            score(nn.Linear(3, 2), store, x, progress=False)
+        return str(caught.value)
+
+    assert told(torch.rand(10, 4)) == (
+        "`data` must be what the network takes, got shape (2, 4), at which it failed (mat1 and mat2 "
+        "shapes cannot be multiplied (2x4 and 3x2)): give inputs as in training, the rows on the "
+        "first axis"
+    )
+    assert "`data` must be what the network takes, got shape (2, 3), at which" in told(
+        torch.zeros(10, 3, dtype=torch.int64)
+    )
+    x = torch.rand(700, 3)
+    x[612, 1] = float("nan")
+    assert told(x) == (
+        "`data` must be finite, got NaN or infinity in row 612: drop or impute such rows"
+    )
+    x[1, 0] = float("inf")
+    assert "in row 1:" in told(x)

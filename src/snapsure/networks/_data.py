@@ -282,6 +282,19 @@ def first_rows(inputs: Any) -> Any:
     return _map(lambda leaf: leaf[:2], inputs)
 
 
+def refuse_infinite(inputs: Any, name: str, start: int = 0) -> None:
+    """Refuse a batch with NaN or infinity, naming the first such row; its first is row `start`."""
+    for leaf in tree_leaves(inputs):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            bad = ~leaf.isfinite().reshape(len(leaf), -1).all(dim=1)
+            if bad.any():
+                row = start + int(bad.nonzero()[0])
+                raise InvalidInput(
+                    f"`{name}` must be finite, got NaN or infinity in row {row}: drop or impute "
+                    "such rows"
+                )
+
+
 def joined(parts: Sequence[Any]) -> Any:
     """Batches of inputs of the same form as one."""
 

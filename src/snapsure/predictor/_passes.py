@@ -9,11 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from snapsure._types import Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.networks._data import BATCH, Rows, first_rows, row_count, to_device
+from snapsure.networks._data import (
+    BATCH,
+    Rows,
+    first_rows,
+    refuse_infinite,
+    row_count,
+    to_device,
+)
 from snapsure.networks._network import (
     Network,
     called,
@@ -159,7 +165,7 @@ class Passes:
                     self._try(modules[0], inputs)
                 return score(inputs, modules, y_hat)
             except InvalidInput:
-                _refuse_infinite(inputs)
+                refuse_infinite(inputs, "batch")
                 raise
             except torch.OutOfMemoryError:
                 raise
@@ -262,10 +268,3 @@ def _joined(parts: Sequence[_Part], axis: int) -> _Part:
         np.concatenate([part.labels for part in parts], axis=axis),
         (np.concatenate(logits) if axis else logits[0]) if logits else None,
     )
-
-
-def _refuse_infinite(inputs: Any) -> None:
-    """Blame the inputs for what comes of them."""
-    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-    if not all(leaf.isfinite().all() for leaf in leaves if leaf.is_floating_point()):
-        raise InvalidInput("`batch` must be finite, got NaN or infinity: drop or impute those rows")

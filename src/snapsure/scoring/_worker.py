@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from snapsure import _validate
 from snapsure._types import Array, Floats, Ints
-from snapsure.networks._data import Digest, first_rows, row_count, to_device
-from snapsure.networks._network import Network, private_copy
+from snapsure.errors import InvalidInput
+from snapsure.networks._data import Digest, first_rows, refuse_infinite, row_count, to_device
+from snapsure.networks._network import Network, not_taken, private_copy
 from snapsure.networks._replay import cloned
 from snapsure.scores._base import Kappa, exponentials
 from snapsure.scoring._plan import Piece, Plan
@@ -65,7 +66,11 @@ class Worker:
                 inputs, rows = to_device(batch, device), row_count(batch)
                 y_hat = None if known is None else known[at : at + rows]
                 for epoch in epochs:  # the final one is the first of its group
-                    columns, classes = self._columns(epoch, inputs, y_hat)
+                    try:
+                        columns, classes = self._columns(epoch, inputs, y_hat)
+                    except InvalidInput:  # for which the inputs may be to blame
+                        refuse_infinite(inputs, "data", self._plan.bounds[shard][0] + at)
+                        raise
                     y_hat = columns["labels"] if y_hat is None else y_hat
                     scored[epoch].append(columns)
                     advance(rows * len(self._plan.members))
@@ -107,7 +112,18 @@ class Worker:
             module = private_copy(self._model) if network is None else network.module
             self._plan.members[member].load_into(module, epoch)
             # What is watched is a real snapshot: one of random weights may run otherwise.
-            self._networks[slot] = network or watched(module, self._plan.kappas, self._sample)
+            self._networks[slot] = network or self._watched(module)
+
+    def _watched(self, module: nn.Module) -> Network:
+        try:
+            return watched(module, self._plan.kappas, self._sample)
+        except InvalidInput:
+            refuse_infinite(self._sample, "data")
+            raise
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError) as error:  # what PyTorch says of shapes and types
+            raise not_taken("data", self._sample, error) from error
 
     def _prepare(self, slots: list[Slot], epochs: tuple[int, ...]) -> None:
         networks = [self._networks[slot] for slot in slots]
