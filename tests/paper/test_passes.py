@@ -1,6 +1,8 @@
 """The study of few passes: its trainings, made small, and what is committed of it."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,19 @@ from experiments.passes.tasks import Task, image_network
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from tests.training.problem import CLASSES, points
+
+ROOT = Path(__file__).parents[2]
+
+# The README's table, in its order.
+SHOWN = (
+    "AES of softmax",
+    "LES of softmax",
+    "LES in 3 passes of softmax",
+    "SAT",
+    "student",
+    "both networks, answering together",
+    "label smoothing",
+)
 
 
 def network():
@@ -98,3 +113,53 @@ def test_images_of_the_packages_sprites(tmp_path):
     assert {*tasks._mirrored(task.train[0]).flatten().tolist()} == {
         *task.train[0].flatten().tolist()
     }
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The committed study, ranked by AURC."""
+    return compare(open_contest(ROOT / "results" / "passes"), metric="aurc")
+
+
+def gain(row):
+    """Percent less than the reference, bold where it is significant."""
+    written = f"{round(row.gain.estimate, 1) + 0.0:+.1f}"
+    return f"**{written}**" if row.p_holm < 0.05 else written
+
+
+@pytest.mark.slow
+def test_the_readme_says_what_the_study_found(found):
+    text = (ROOT / "README.md").read_text()
+    boards = [*found.boards.values()]
+    heads = [f"{board.name} ({board['softmax'].error:.0%} wrong)" for board in boards]
+    heads = " | ".join(heads).replace("%", " %")
+    assert f"| percent less AURC than the final softmax | passes | {heads} |" in text
+    rows = re.findall(r"^\| [^|]+ \| (\d+) \| ([+*-]+\d.*) \|$", text, re.M)
+    assert len(rows) == len(SHOWN)
+    for (passes, cells), method in zip(rows, SHOWN, strict=True):
+        assert int(passes) == round(found.pooled[method].passes)
+        assert cells == " | ".join(gain(board[method]) for board in boards)
+
+
+@pytest.mark.slow
+def test_the_page_says_what_the_study_found(found):
+    """Every number of the page's table, and which are bold."""
+    text = (ROOT / "docs" / "few-passes.md").read_text()
+    boards = [*found.boards.values()]
+    assert f"| way | passes | trainings | all | {' | '.join(b.name for b in boards)} |" in text
+    lines = re.findall(r"^\| ([^|]+) \| (\d+) \| ([\d.]+) \| ([^|]*) \| (.*, .*) \|$", text, re.M)
+    assert len(lines) == 20
+    for way, passes, price, over_all, cells in lines:
+        row = found.pooled[way]
+        assert (int(passes), price) == (round(row.passes), f"{row.trainings:.3g}")
+        is_reference = way == "softmax"
+        assert over_all.strip() == ("" if is_reference else gain(row))
+        wanted = []
+        for board in boards:
+            one = board[way]
+            numbers = f"{one.error:.1%}, {1e3 * one.aurc:.1f}".replace("%", " %")
+            wanted.append(numbers if is_reference else f"{numbers}, {gain(one)}")
+        assert cells == " | ".join(wanted)
+    about = json.loads((ROOT / "results" / "passes" / "contest.json").read_text())
+    for name, some in about["trainings"].items():
+        assert len(some) == found.boards[name].runs

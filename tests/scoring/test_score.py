@@ -648,9 +648,9 @@ def test_inputs_that_the_network_does_not_take_are_told(tmp_path):
         return str(caught.value)
 
     assert told(torch.rand(10, 4)) == (
-        "`data` must be what the network takes, got shape (2, 4), at which it failed (mat1 and mat2 "
-        "shapes cannot be multiplied (2x4 and 3x2)): give inputs as in training, the rows on the "
-        "first axis"
+        "`data` must be what the network takes, got shape (2, 4), at which it failed (mat1 and "
+        "mat2 shapes cannot be multiplied (2x4 and 3x2)): give inputs as in training, the rows on "
+        "the first axis"
     )
     assert "`data` must be what the network takes, got shape (2, 3), at which" in told(
         torch.zeros(10, 3, dtype=torch.int64)
