@@ -1,7 +1,6 @@
 """Data as rows in a fixed order, read in batches: rows must line up between snapshots."""
 
 import copy
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -24,6 +23,7 @@ from torch.utils.data import (
 from snapsure import _validate
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput
+from snapsure.networks._digest import Digest, is_words
 
 Batch = tuple[Any, Ints | None]
 
@@ -135,21 +135,6 @@ class Rows(ABC):
             yield from self.batches(start, min(start + self.batch_size, self.n))
 
 
-class Digest:
-    """What tells rows from all others: type, shape and content of inputs and labels, by batch."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add(self, inputs: Any, labels: Ints | None) -> None:
-        """The next batch."""
-        _update(self._hash, (inputs, labels))
-
-    def hex(self) -> str:
-        """The digest of all batches so far."""
-        return self._hash.hexdigest()
-
-
 class _Loaded(Rows):
     """A map-style data set behind a DataLoader."""
 
@@ -225,7 +210,7 @@ class _Arrays(Rows):
         inputs, labels = data if pair else (data, None)
         self._inputs = _map(lambda leaf: _array(leaf, name), _plain(inputs))
         self._labels = None if labels is None else _labels(labels, name)
-        sizes = [len(leaf) for leaf in tree_leaves(self._inputs, is_leaf=_is_words)]
+        sizes = [len(leaf) for leaf in tree_leaves(self._inputs, is_leaf=is_words)]
         if len({*sizes}) != 1:
             raise InvalidInput(
                 f"`{name}` must have as many rows in each of its inputs, got "
@@ -247,7 +232,7 @@ class _Arrays(Rows):
 
     def take(self, index: Ints) -> Any:
         def some(leaf: Any) -> Any:
-            return [leaf[i] for i in index] if _is_words(leaf) else leaf[index]
+            return [leaf[i] for i in index] if is_words(leaf) else leaf[index]
 
         return _map(_tensor, _map(some, self._inputs))
 
@@ -274,7 +259,7 @@ def row_count(inputs: Any) -> int:
     """Rows of a batch of inputs."""
     if isinstance(inputs, Tensor):
         return inputs.shape[0]
-    return len(tree_leaves(inputs, is_leaf=_is_words)[0])
+    return len(tree_leaves(inputs, is_leaf=is_words)[0])
 
 
 def first_rows(inputs: Any) -> Any:
@@ -299,11 +284,11 @@ def joined(parts: Sequence[Any]) -> Any:
     """Batches of inputs of the same form as one."""
 
     def together(*leaves: Any) -> Any:
-        return [*chain(*leaves)] if _is_words(leaves[0]) else torch.cat(leaves)
+        return [*chain(*leaves)] if is_words(leaves[0]) else torch.cat(leaves)
 
     try:
         first, *rest = parts
-        return tree_map(together, first, *rest, is_leaf=_is_words)
+        return tree_map(together, first, *rest, is_leaf=is_words)
     except (RuntimeError, ValueError) as error:
         raise InvalidInput(
             f"`unlabelled` must have inputs of the same form and shape as `data`, got others "
@@ -341,7 +326,7 @@ def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
 
 def _array(value: Any, name: str) -> Any:
     """A tensor as it is, or an array that stays where it lies, be it on a disk."""
-    if _is_words(value):
+    if is_words(value):
         return value
     array = value if isinstance(value, Tensor) else _validate.numbers(value, name)
     if not array.ndim:
@@ -379,28 +364,4 @@ def _plain(inputs: Any) -> Any:
 
 def _map(function: Callable[[Any], Any], inputs: Any) -> Any:
     """Apply a function to every tensor or column in inputs."""
-    return tree_map(function, inputs, is_leaf=_is_words)
-
-
-def _is_words(part: Any) -> bool:
-    """Whether this is a column of strings, as the default collate leaves them."""
-    return isinstance(part, tuple | list) and len(part) > 0 and isinstance(part[0], str)
-
-
-def _update(digest: Any, part: Any) -> None:
-    """Add names, types, shapes and contents."""
-    if isinstance(part, Mapping):
-        for key, below in part.items():
-            digest.update(repr(key).encode())
-            _update(digest, below)
-    elif isinstance(part, tuple | list) and not _is_words(part):
-        for below in part:
-            _update(digest, below)
-    elif isinstance(part, Tensor):
-        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-        digest.update(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    elif isinstance(part, np.ndarray) and not part.dtype.hasobject:
-        digest.update(f"{part.dtype}{part.shape}".encode())
-        digest.update(np.ascontiguousarray(part).data)
-    else:
-        digest.update(repr(part.tolist() if isinstance(part, np.ndarray) else part).encode())
+    return tree_map(function, inputs, is_leaf=is_words)

@@ -20,7 +20,8 @@ from snapsure import _files
 from snapsure._types import Ints
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.monitor import Monitor
-from snapsure.networks._data import Batch, Digest, Rows, row_count
+from snapsure.networks._data import Batch, Rows, row_count
+from snapsure.networks._digest import Digest
 from snapsure.predictor._parts import rows_of
 from snapsure.predictor._predictor import Answer, Predictor
 

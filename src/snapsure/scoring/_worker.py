@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from snapsure import _validate
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput
-from snapsure.networks._data import Digest, first_rows, refuse_infinite, row_count, to_device
+from snapsure.networks._data import first_rows, refuse_infinite, row_count, to_device
+from snapsure.networks._digest import Digest
 from snapsure.networks._network import Network, not_taken, private_copy
 from snapsure.networks._replay import cloned
 from snapsure.scores._base import Kappa, exponentials

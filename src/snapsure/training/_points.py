@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from snapsure._types import Ints
-from snapsure.networks._data import Digest, Rows, joined, to_device
+from snapsure.networks._data import Rows, joined, to_device
+from snapsure.networks._digest import Digest
 from snapsure.networks._network import called, device_of
 from snapsure.training._targets import Targets
 
