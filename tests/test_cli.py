@@ -237,11 +237,11 @@ def test_the_demo_touches_no_folder_of_others(tmp_path):
     assert kept.read_text() == "dear"
 
 
-def test_the_demo_without_scikit_learn_says_what_to_install(tmp_path):
-    code = f"import sys; sys.modules['sklearn'] = None; {CODE}"
+def test_the_demo_without_its_words_says_what_to_install(tmp_path):
+    code = f"import sys; sys.modules['wordfreq'] = None; {CODE}"
     result = processes.run(code, "demo", "--out", tmp_path / "demo", loaded=LOADED)
     assert refused(result) == (
-        "import of sklearn halted; None in sys.modules: pip install 'snapsure[sklearn]'"
+        "import of wordfreq halted; None in sys.modules: pip install 'snapsure[demo]'"
     )
 
 
@@ -298,14 +298,15 @@ def test_compare(workplace):
     """Two tables of the same points are seeds; every form has the same rows."""
     for out in ("one", "two"):
         assert score(workplace, out=out).returncode == 0
-    given = ("one", "two", "--resamples", "400")
+    given = ("one", "two", "--resamples", "500")
     result = run("compare", *given, "--json", "--plot", "board.png", cwd=workplace)
     assert result.returncode == 0, result.stderr
     (board,) = json.loads(result.stdout)["boards"]
     assert (board["runs"], board["reference"]) == (2, "softmax")
     assert (workplace / "board.png").stat().st_size > 10_000
     methods = [row["method"] for row in board["rows"]]
-    ours = {f"{kind} of softmax" for kind in ("AES", "PES", "PES to the letter", "LES")}
+    kinds = ("AES", "PES", "PES to the letter", "LES", *(f"LES in {n} passes" for n in (4, 3, 2)))
+    ours = {f"{kind} of softmax" for kind in kinds}
     assert {"softmax", "best snapshot of softmax", "SPTD"} | ours == {*methods}
     result = run("compare", *given, "--format", "latex", cwd=workplace)
     assert result.returncode == 0, result.stderr
@@ -315,6 +316,10 @@ def test_compare(workplace):
     assert refused(run("compare", *given, "--format", "html", cwd=workplace)) == (
         "--format must be one of terminal, markdown, latex, json, got 'html': choose one"
     )
+    by_aurc = run("compare", *given, "--metric", "aurc", "--json", cwd=workplace)
+    (ranked,) = json.loads(by_aurc.stdout)["boards"]
+    assert ranked["metric"] == "aurc"
+    assert ranked["rows"] == sorted(ranked["rows"], key=lambda row: row["aurc"])
     apart = run("compare", *given, "--apart", "--json", cwd=workplace)
     assert [board["runs"] for board in json.loads(apart.stdout)["boards"]] == [1, 1, 2]
     assert refused(run("compare", "one", "one", cwd=workplace)) == (

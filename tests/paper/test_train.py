@@ -119,7 +119,7 @@ def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
     assert 0 <= history[-1]["training_accuracy"] <= 1
     assert len(told) == 12
     assert told[-1].startswith("epoch 12 of 12: loss ")
-    assert told[-1].endswith(" 0 min left")
+    assert told[-1].endswith(", 0 s left")
     assert finished(recipe, tmp_path)
     assert not finished(TINY, tmp_path / "nowhere")
 
