@@ -62,7 +62,8 @@ def as_table(board: Board, comparison: Comparison) -> Table:
     """For a terminal."""
     table = Table(title=caption(board, comparison), title_justify="left", title_style="")
     for head in _HEADS:
-        table.add_column(head, justify="left" if head in ("method", "verdict") else "right")
+        side: Any = "left" if head in ("method", "verdict") else "right"
+        table.add_column(head, justify=side, no_wrap=head == "method")
     for row in board.rows:
         table.add_row(*map(escape, _cells(row)))
     return table
