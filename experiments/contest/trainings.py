@@ -28,6 +28,7 @@ from experiments.contest.runs import Training, make_run, predict
 from snapsure import _files
 from snapsure.evaluation._archive import finish, pack, place
 from snapsure.networks._recorded import RecordedLogits
+from snapsure.paper.words import LettersLast
 from snapsure.snapshots import Recorder, SnapshotStore
 
 SEEDS = range(5)
@@ -129,7 +130,7 @@ def words_network(letters: int) -> nn.Module:
     """Two convolutions over letters, and the strongest answer of each channel."""
     return nn.Sequential(
         nn.Embedding(letters, 32),
-        _LettersLast(),
+        LettersLast(),
         nn.Conv1d(32, 96, 3, padding=1),
         nn.BatchNorm1d(96),
         nn.ReLU(),
@@ -141,14 +142,6 @@ def words_network(letters: int) -> nn.Module:
         nn.Dropout(0.2),
         nn.Linear(96, len(LANGUAGES)),
     )
-
-
-class _LettersLast(nn.Module):
-    """(rows, letters, channels) -> (rows, channels, letters)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """As convolutions want it."""
-        return x.movedim(1, 2)
 
 
 def _moved(images: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -110,16 +111,7 @@ def search_here() -> None:
 
 def named(spec: str, option: str) -> Any:
     """What package.module:name gives when called, the working folder being searched first."""
-    make = found(spec, option)
-    try:
-        return make()
-    except SnapsureError:
-        raise
-    except Exception as error:
-        raise InvalidInput(
-            f"{option} must name a function to call, got {spec!r}, which raised "
-            f"{type(error).__name__} ({error}): try it in Python first"
-        ) from None
+    return _tried(spec, option, found(spec, option))
 
 
 def found(spec: str, option: str) -> Any:
@@ -128,8 +120,12 @@ def found(spec: str, option: str) -> Any:
     if not module or not name:
         raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: write both")
     search_here()
+    return _tried(spec, option, lambda: getattr(importlib.import_module(module), name))
+
+
+def _tried(spec: str, option: str, work: Callable[[], Any]) -> Any:
     try:
-        return getattr(importlib.import_module(module), name)
+        return work()
     except SnapsureError:
         raise
     except Exception as error:

@@ -76,7 +76,7 @@ def network() -> nn.Module:
     """Two convolutions over letters, and the strongest answer of each channel."""
     return nn.Sequential(
         nn.Embedding(_LETTERS, 32),
-        _LettersLast(),
+        LettersLast(),
         nn.Conv1d(32, 96, 3, padding=1),
         nn.BatchNorm1d(96),
         nn.ReLU(),
@@ -89,7 +89,7 @@ def network() -> nn.Module:
     )
 
 
-class _LettersLast(nn.Module):
+class LettersLast(nn.Module):
     """(rows, letters, channels) -> (rows, channels, letters)."""
 
     def forward(self, x: Tensor) -> Tensor:
