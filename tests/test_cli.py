@@ -172,6 +172,19 @@ def test_report_of_two_folders_of_one_name(workplace):
     assert "b/scores: SHA-256 of the snapshots" in page
     assert "--classes &#39;class names.txt&#39;" in page
     assert "&lt;one&gt;" in page
+    points = ScoreTable.open(workplace / "a" / "scores").y_hat.size
+    (workplace / "points.csv").write_text("city,size\n" + "Bonn,1\n" * points)
+    arguments = ("report", "a/scores", "--fields", "points.csv", "--risk", "0.4")
+    result = run(*arguments, cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    page = (workplace / "report.html").read_text()
+    assert "<dt>city</dt><dd>Bonn</dd>" in page
+    assert "--risk 0.4 --out predictor" in page
+    (workplace / "points.csv").write_text("city,size\nBonn\n")
+    assert refused(run(*arguments, cwd=workplace)) == (
+        "--fields must have as many cells in every row as names in its first, 2, got 1 in row 2 "
+        "of points.csv: check it"
+    )
     assert refused(run("report", "a/scores", "a/scores", cwd=workplace)) == (
         "TABLES must be different folders, got a/scores a/scores: name each once"
     )

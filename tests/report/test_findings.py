@@ -6,6 +6,7 @@ from scipy.stats import binomtest
 
 from snapsure import (
     AES,
+    LES,
     PES,
     Platt,
     Report,
@@ -18,14 +19,22 @@ from snapsure import (
     rc_curve,
     trajectories,
 )
-from snapsure.errors import InvalidInput
-from snapsure.report.findings import DELTAS, METHODS, POSITIONS, _positions, find, plain
+from snapsure.errors import Infeasible, InvalidInput
+from snapsure.report.accepting import DELTAS, POSITIONS, positions_of
+from snapsure.report.advice import METHODS, RISKS, advise, best_of, judged
+from snapsure.report.findings import find, plain
 from tests.evaluation.test_evaluate import simulated
 
 
 @pytest.fixture(scope="module")
 def table():
-    return simulated(n=600, snapshots=40)
+    """The first snapshots know the errors best, and AES leaves them out: LES is recommended."""
+    rng = np.random.default_rng(0)
+    ease = rng.normal(size=900)
+    noise = rng.normal(size=(40, 900)) * np.where(np.arange(40) < 12, 0.4, 1.3)[:, None]
+    wrong = rng.random(900) > 1 / (1 + np.exp(-(1 + 2 * ease)))
+    kappa = 1 / (1 + np.exp(-(ease + noise)))
+    return ScoreTable({"softmax": kappa}, np.zeros((40, 900), int), wrong.astype(int))
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +42,33 @@ def found(table):
     return find(table)
 
 
+@pytest.fixture(scope="module")
+def halves(table):
+    """What is learnt from, and what all thresholds, curves and points are of."""
+    return table.split(0.5, 0)
+
+
+@pytest.fixture(scope="module")
+def scores(halves):
+    """The confidences of the page, in its order: the recommended one first."""
+    learn, rest = halves
+    return {
+        "LES": LES().fit(learn).confidence(rest),
+        "AES": AES().confidence(rest),
+        "final": rest.kappa("softmax")[-1],
+    }
+
+
 def test_results_are_those_of_evaluate(table, found):
-    rows = evaluate(table, names=["softmax"], methods=METHODS).boards["softmax"].rows
+    rows = evaluate(table, names=["softmax"], methods=tuple(METHODS)).boards["softmax"].rows
     expected = {row.method: row for row in rows}
     assert found.results == expected
     assert found.accuracy == 1 - table.errors.mean()
 
 
-def test_positions_are_the_librarys_thresholds(table, found):
-    scores = {
-        "final": table.kappa("softmax")[-1],
-        "AES": AES().confidence(table),
-    }
+def test_positions_are_the_librarys_thresholds(halves, scores, found):
+    wrong_of = halves[1].errors
+    assert list(found.positions) == list(scores)
     for name, each in found.positions.items():
         assert len(each.theta) == POSITIONS
         for i in range(0, POSITIONS, 7):
@@ -52,14 +76,14 @@ def test_positions_are_the_librarys_thresholds(table, found):
             accepted = chosen.accepts(scores[name])
             assert each.theta[i] == chosen.theta
             assert each.coverage[i] == chosen.coverage
-            assert each.risk[i] == table.errors[accepted].mean()
+            assert each.risk[i] == wrong_of[accepted].mean()
             assert each.handed[i] == (~accepted).sum()
-            wrong, n = int(table.errors[accepted].sum()), int(accepted.sum())
+            wrong, n = int(wrong_of[accepted].sum()), int(accepted.sum())
             exact = binomtest(wrong, n).proportion_ci(0.95, "exact")
             assert each.low[i] == pytest.approx(exact.low, abs=1e-9)
             assert each.high[i] == pytest.approx(exact.high, abs=1e-9)
             for delta in DELTAS:
-                level = 1 - 2 * delta / (2 * POSITIONS)  # two scores; upper end of two sides
+                level = 1 - 2 * delta / (3 * POSITIONS)  # three scores; upper end of two sides
                 bound = binomtest(wrong, n).proportion_ci(level, "exact").high
                 assert each.bounds[delta][i] == pytest.approx(bound, abs=1e-9)
 
@@ -72,7 +96,7 @@ def test_the_guarantee_holds_for_whichever_position_is_chosen():
     for _ in range(300):
         kappa = rng.random(400)
         wrong = rng.random(400) > kappa
-        both = [_positions(score, wrong, 2 * POSITIONS, ~wrong) for score in (kappa, kappa**2)]
+        both = [positions_of(score, wrong, 2 * POSITIONS, ~wrong) for score in (kappa, kappa**2)]
         bound, theta = min(
             (each.bounds[0.1].min(), each.theta[each.bounds[0.1].argmin()] ** power)
             for each, power in zip(both, (1, 0.5), strict=True)
@@ -81,8 +105,8 @@ def test_the_guarantee_holds_for_whichever_position_is_chosen():
     assert broken <= 30
 
 
-def test_curves_are_points_of_the_rc_curve(table, found):
-    whole = rc_curve(table.kappa("softmax")[-1], table.errors)
+def test_curves_are_points_of_the_rc_curve(halves, scores, found):
+    whole = rc_curve(scores["final"], halves[1].errors)
     curve = found.curves["final"]
     at = np.searchsorted(whole.coverage, curve.coverage - 1e-12)
     assert np.allclose(whole.coverage[at], curve.coverage)
@@ -117,33 +141,52 @@ def test_the_surer_group_grows_until_it_has_errors():
     assert np.allclose(found.groups.red_kappa, red.red_kappa)
 
 
-def test_reliability_on_the_other_half(table, found):
-    fit, rest = table.split(0.5, 0)
+def test_reliability_on_the_other_half(halves, scores, found):
+    fit, rest = halves
     p = Platt().fit(fit.kappa("softmax")[-1], fit.errors).predict_proba(rest.kappa("softmax")[-1])
-    raw, platt, _ = found.reliability
-    assert [platt.nll, platt.brier, platt.ece] == [
-        metric(p, rest.errors) for metric in (nll, brier, ece)
+    raw, platt, les = found.reliability
+    assert [each.name for each in found.reliability] == [
+        "final κ as it is",
+        "final κ, Platt",
+        "LES",
     ]
-    assert platt.count.sum() == raw.count.sum() == rest.errors.size
+    for each, stated in ((raw, scores["final"]), (platt, p), (les, scores["LES"])):
+        assert [each.nll, each.brier, each.ece] == [
+            metric(stated, rest.errors) for metric in (nll, brier, ece)
+        ]
+        assert each.count.sum() == rest.errors.size
     inside = (p >= 0.7) & (p < 0.8)
     assert inside.any()
     at = int(np.flatnonzero(np.isclose(platt.said, p[inside].mean()))[0])
-    assert platt.right[at] == (~rest.errors[inside]).mean()
-    assert platt.count[at] == inside.sum()
+    right, n = int((~rest.errors[inside]).sum()), int(inside.sum())
+    assert (platt.right[at], platt.count[at]) == (right / n, n)
+    exact = binomtest(right, n).proportion_ci(0.95, "exact")
+    assert platt.low[at] == pytest.approx(exact.low, abs=1e-9)
+    assert platt.high[at] == pytest.approx(exact.high, abs=1e-9)
 
 
-def test_points_and_classes(table, found):
-    aes = AES().confidence(table)
-    wrong = np.flatnonzero(table.errors)
-    assert found.mistakes.tolist() == wrong[np.argsort(-aes[wrong], kind="stable")][:12].tolist()
-    ranks = [np.argsort(np.argsort(score)) for score in (found.final, aes)]
-    rise = ranks[1] - ranks[0]
-    right = np.flatnonzero(~table.errors)
-    assert found.moved["Right, surer by AES"][0] == right[np.argmax(rise[right])]
-    assert found.moved["Right, less sure by AES"][0] == right[np.argmin(rise[right])]
+def test_points_and_classes(table, halves, scores, found):
+    rest, les = halves[1], scores["LES"]
+    wrong = np.flatnonzero(rest.errors)
+    surest = wrong[np.argsort(-les[wrong], kind="stable")][:12]
+    assert [point.at for point in found.mistakes] == surest.tolist()
+    final, now = (1 + np.argsort(np.argsort(-scores[name])) for name in ("final", "LES"))
+    for point in (*found.mistakes, *(each for some in found.moved.values() for each in some)):
+        assert (point.before, point.now) == (final[point.at], now[point.at])
+    right = np.flatnonzero(~rest.errors)
+    rise = final - now
+    assert found.moved["Right, moved up"][0].at == right[np.argmax(rise[right])]
+    assert found.moved["Right, moved down"][0].at == right[np.argmin(rise[right])]
+    assert table.errors[found.unseen].tolist() == rest.errors.tolist()
     (only,) = found.classes  # the simulated points are all predicted as class 0
-    accepted = Threshold.at_coverage(aes, 0.8).accepts(aes)
-    assert (only.accepted, only.wrong) == (accepted.sum(), table.errors[accepted].sum())
+    accepted = Threshold.at_coverage(les, 0.8).accepts(les)
+    assert (only.accepted, only.wrong) == (accepted.sum(), rest.errors[accepted].sum())
+
+
+def test_equals_share_the_middle_of_their_ranks():
+    from snapsure.report.points import ranks
+
+    assert ranks(np.array([0.9, 0.5, 0.5, 0.1])).tolist() == [1, 2.5, 2.5, 4]
 
 
 def test_how_much_of_the_risk_is_of_points_of_none_of_the_classes(table, found):
@@ -154,13 +197,14 @@ def test_how_much_of_the_risk_is_of_points_of_none_of_the_classes(table, found):
     with_them = find(strangers)
     assert with_them.strangers == (y == -1).sum()
     assert with_them.strange == (y == -1).sum() / strangers.errors.sum()
-    aes = AES().confidence(strangers)
+    rest = strangers.split(0.5, 0)[1]
+    aes = AES().confidence(rest)
     for i in (0, 99, POSITIONS - 1):
         accepted = Threshold.at_coverage(aes, (i + 1) / POSITIONS).accepts(aes)
-        wrong = accepted & strangers.errors
-        share = (wrong & (y == -1)).sum() / max(wrong.sum(), 1)
+        wrong = accepted & rest.errors
+        share = (wrong & (rest.y == -1)).sum() / max(wrong.sum(), 1)
         assert with_them.positions["AES"].strange[i] == share
-    rows = evaluate(strangers, names=["softmax"], methods=METHODS).boards["softmax"].rows
+    rows = evaluate(strangers, names=["softmax"], methods=tuple(METHODS)).boards["softmax"].rows
     assert with_them.results == {row.method: row for row in rows}
 
 
@@ -173,18 +217,20 @@ def test_the_page_names_points_of_none_of_the_classes(table):
         f"{table.errors.sum()} of the points belong to none of the classes, so that every answer "
         "to them is wrong: they are 100.0 % of the errors." in html
     )
-    assert "<span>is none of the classes</span>" in html
+    assert "<span>true <strong>none of the classes</strong></span>" in html
     assert '<dd data-role="strange"></dd>' in html
 
 
-def test_what_aes_has_not_moved_is_not_listed():
+def test_what_has_not_moved_is_not_listed():
     table = simulated(snapshots=1)
-    assert all(rows.size == 0 for rows in find(table).moved.values())
+    assert not any(find(table).moved.values())
     few = simulated(n=60, snapshots=30)
     moved = find(few).moved
     for outcome in ("Right", "Wrong"):
-        up, down = moved[f"{outcome}, surer by AES"], moved[f"{outcome}, less sure by AES"]
-        assert not set(up.tolist()) & set(down.tolist())
+        up, down = moved[f"{outcome}, moved up"], moved[f"{outcome}, moved down"]
+        assert not {point.at for point in up} & {point.at for point in down}
+        assert all(point.now < point.before for point in up)
+        assert all(point.now > point.before for point in down)
 
 
 def test_more_chapters_to_choose_from_make_the_guarantee_weaker(table, found):
@@ -208,3 +254,58 @@ def test_refusals():
 
 def test_plain_numbers():
     assert plain({0.1: np.array([1 / 3]), "n": np.int64(3)}) == {"0.1": [0.333333], "n": 3}
+
+
+def test_what_is_recommended_is_the_best_of_those_better_by_more_than_chance(table):
+    results = judged(table, "softmax", 0)
+    better = {name: row.eaurc for name, row in results.items() if row.difference.high < 0}
+    assert {"AES k=30", "LES"} <= set(better)
+    assert best_of(results) == min(better, key=better.get) == "LES"
+    flat = simulated(snapshots=1)
+    assert best_of(judged(flat, "softmax", 0)) == "final"
+
+
+def test_the_recommendation_accepts_what_the_library_promises(halves, scores, table):
+    advice = advise([table], ["softmax"], [judged(table, "softmax", 0)], 0.25, 0)
+    rest = halves[1]
+
+    def share(name):  # delta is shared out among the four methods that could have been chosen
+        promised = Threshold.at_risk(scores[name], rest.errors, 0.25, 0.05 / 4)
+        return promised.accepts(scores[name]).mean()
+
+    assert (advice.method, advice.risk) == ("LES", 0.25)
+    assert advice.accepted == [share("LES")]
+    assert advice.plain == [share("final")]
+    assert advice.sentences("softmax") == [
+        "Use LES.",
+        f"Accept {100 * share('LES'):.0f} % of the answers at a promised risk of 25 %; hand "
+        f"{100 * (1 - share('LES')):.0f} % over.",
+        f"Plain softmax would accept {100 * share('final'):.0f} %.",
+    ]
+
+
+def test_a_risk_that_is_not_given_is_round_and_can_be_promised(halves, table):
+    learn, _ = halves
+    advice = advise([table], ["softmax"], [judged(table, "softmax", 0)], None, 0)
+    wanted = max(risk for risk in RISKS if risk <= learn.errors.mean() / 2)
+    for risk in (risk for risk in RISKS if wanted <= risk < advice.risk):
+        with pytest.raises(Infeasible):
+            Threshold.at_risk(learn.kappa("softmax")[-1], learn.errors, risk, 0.05 / 4)
+    assert advice.risk in RISKS
+    assert advice.accepted[0] > 0
+
+
+def test_where_nothing_can_be_promised_it_says_so(table):
+    results = judged(table, "softmax", 0)
+    advice = advise([table], ["softmax"], [results], 0.001, 0)
+    assert advice.sentences("softmax") == [
+        "Use LES.",
+        "No risk of 0.1 % can be promised from these points.",
+        "Plain softmax cannot promise that risk.",
+    ]
+    flat = simulated(snapshots=1)
+    advice = advise([flat], ["softmax"], [judged(flat, "softmax", 0)], 0.001, 0)
+    assert advice.sentences("margin") == [
+        "Nothing here beats plain margin: use it.",
+        "No risk of 0.1 % can be promised from these points.",
+    ]

@@ -13,8 +13,11 @@ from playwright.sync_api import sync_playwright
 from snapsure import AES, Report, ScoreTable, Threshold, compare
 from snapsure.errors import InvalidInput
 from snapsure.paper.archive import Experiment
-from snapsure.report import findings
-from snapsure.report.findings import POSITIONS, find
+from snapsure.report import advice
+from snapsure.report import page as page_of
+from snapsure.report.accepting import POSITIONS
+from snapsure.report.findings import find
+from snapsure.report.shown import Shown
 from tests.browser import BROWSER, needs_browser
 
 pytestmark = pytest.mark.slow
@@ -94,6 +97,10 @@ def shown(page, role):
     return page.text_content(f'[data-role="{role}"]')
 
 
+def whole_threshold(page):
+    return float(page.get_attribute('[data-role="theta"]', "data-whole"))
+
+
 def test_one_file_of_bounded_size_that_names_no_address(table, page_file):
     text = Report(table).html()
     assert len(text.encode()) < 2 * MEGABYTE
@@ -111,19 +118,19 @@ def test_the_same_table_gives_the_same_page(table):
 def test_charts_are_drawn_with_descriptions_and_tables(chromium, page_file):
     with opened(chromium, page_file) as page:
         drawn = page.query_selector_all("[data-chart] svg")
-        assert len(drawn) == 6
+        assert len(drawn) == 7
         described = page.query_selector_all("[data-chart][aria-label]")
         labels = [chart.get_attribute("aria-label") for chart in described]
-        assert len(labels) == 6
+        assert len(labels) == 7
         assert any("Selective risk against coverage" in label for label in labels)
         marks = "all => all.map(s => s.querySelectorAll('.role-mark path, .role-mark line').length)"
         assert min(page.eval_on_selector_all("[data-chart] svg", marks)) >= 1
-        assert page.locator("figure > figcaption").count() == 6
+        assert page.locator("figure > figcaption").count() == 7
         assert page.locator("details table").count() >= 3
         headings = page.eval_on_selector_all("h1, h2", "all => all.map(h => h.textContent)")
         assert headings == [
             "Which predictions can be trusted?",
-            "Did it help?",
+            "What to use",
             "Accept, or hand to a person?",
             "Along training",
             "Can the number be read as a probability?",
@@ -134,15 +141,18 @@ def test_charts_are_drawn_with_descriptions_and_tables(chromium, page_file):
 
 @needs_browser
 def test_the_slider_shows_what_the_library_computes(chromium, page_file, table):
-    aes = AES().confidence(table)
+    rest = table.split(0.5, 0)[1]  # what nothing was fitted on
+    aes = AES().confidence(rest)
     found = find(table)
     with opened(chromium, page_file) as page:
+        assert page.input_value('[data-role="score"]') == "AES"
         for step in (1, 50, 160, POSITIONS):
             page.fill('[data-role="coverage"]', str(step))
             chosen = Threshold.at_coverage(aes, step / POSITIONS)
             accepted = chosen.accepts(aes)
-            assert float(shown(page, "theta")) == chosen.theta
-            risk = table.errors[accepted].mean()
+            assert whole_threshold(page) == chosen.theta
+            assert shown(page, "theta") == f"{chosen.theta:.6g}"
+            risk = rest.errors[accepted].mean()
             assert shown(page, "risk") == f"{100 * risk:.2f} %"
             assert shown(page, "handed") == f"{(~accepted).sum():,}"
             bound = found.positions["AES"].bounds[0.05][step - 1]
@@ -150,9 +160,9 @@ def test_the_slider_shows_what_the_library_computes(chromium, page_file, table):
         page.select_option('[data-role="score"]', "final")
         page.select_option('[data-role="delta"]', "0.001")
         page.fill('[data-role="coverage"]', "100")
-        final = table.kappa("softmax")[-1]
-        assert float(shown(page, "theta")) == Threshold.at_coverage(final, 0.5).theta
-        assert shown(page, "which") == "final softmax"
+        final = rest.kappa("softmax")[-1]
+        assert whole_threshold(page) == Threshold.at_coverage(final, 0.5).theta
+        assert shown(page, "which") == "plain softmax, of the final snapshot"
         bound = found.positions["final"].bounds[0.001][99]
         assert 0 <= float(shown(page, "bound")[:-2]) - 100 * bound < 0.0100001
 
@@ -163,6 +173,7 @@ def test_the_slider_shows_the_share_of_points_of_none_of_the_classes(chromium, t
     strangers = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, y)
     path = Report(strangers).save(tmp_path / "report.html")
     with opened(chromium, path) as page:
+        page.select_option('[data-role="score"]', "AES")
         page.fill('[data-role="coverage"]', "120")
         share = find(strangers).positions["AES"].strange[119]
         assert shown(page, "strange") == f"{100 * share:.1f} %"
@@ -202,7 +213,7 @@ def test_the_threshold_is_copied(chromium, page_file):
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.click('[data-role="copy"]')
         page.wait_for_selector('[data-role="copy"]:text("Copied")')
-        assert page.evaluate("navigator.clipboard.readText()") == shown(page, "theta")
+        assert page.evaluate("navigator.clipboard.readText()") == str(whole_threshold(page))
 
 
 @needs_browser
@@ -261,22 +272,79 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(chromium, page_file):
 
 
 @needs_browser
+def test_a_phone_shows_one_table_within_8000_pixels(chromium, table, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (900, 3, 16, 16), dtype=np.uint8)
+    path = Report(table, images=images, classes=["cat", "dog", "horse", "ship"]).save(
+        tmp_path / "phone.html"
+    )
+    with opened(chromium, path, viewport={"width": 390, "height": 800}) as page:
+        assert page.evaluate("document.documentElement.scrollHeight") <= 8000
+
+
+@needs_browser
+def test_it_opens_with_one_recommendation(chromium, page_file, table):
+    found = find(table)
+    (first, *others) = Report(table)._advice.sentences("softmax")
+    with opened(chromium, page_file) as page:
+        assert page.inner_text(".advice") == " ".join((first, *others))
+        assert first == "Use AES."
+        answers = page.eval_on_selector_all(".verdicts li", "all => all.map(li => li.className)")
+        differences = [found.results[name].difference for name in ("AES k=30", "PES", "LES")]
+        assert answers == [
+            "better" if each.high < 0 else "worse" if each.low > 0 else "no-difference"
+            for each in differences
+        ]
+
+
+@needs_browser
+def test_what_is_judged_worse_is_not_where_the_page_begins(chromium, tmp_path):
+    """The final snapshot knows best, and averaging with the others spoils it."""
+    rng = np.random.default_rng(0)
+    ease = rng.normal(size=900)
+    noise = rng.normal(size=(30, 900)) * np.where(np.arange(30) < 29, 9, 0.1)[:, None]
+    wrong = rng.random(900) > 1 / (1 + np.exp(-(1 + 2 * ease)))
+    kappa = 1 / (1 + np.exp(-(ease + noise)))
+    table = ScoreTable({"softmax": kappa}, np.zeros((30, 900), int), wrong.astype(int))
+    path = Report(table).save(tmp_path / "worse.html")
+    with opened(chromium, path) as page:
+        assert page.inner_text(".advice").startswith("Nothing here beats plain softmax: use it.")
+        assert page.inner_text(".verdicts .worse >> nth=0").startswith("AES ranks right from wrong")
+        assert page.input_value('[data-role="score"]') == "final"
+
+
+@needs_browser
 def test_several_tables_get_chapters(chromium, tmp_path):
     path = Report({"seed 0": scored(300), "<b>seed 1": scored(300, seed=1)}).save(
         tmp_path / "r.html"
     )
     with opened(chromium, path) as page:
-        chapters = page.eval_on_selector_all("h2.chapter", "all => all.map(h => h.textContent)")
-        assert chapters == ["seed 0", "<b>seed 1"]
-        assert page.locator("nav a").count() == 2
+        chapters = page.locator("details.chapter")
+        assert chapters.locator("h2").all_text_contents() == ["seed 0", "<b>seed 1"]
         first, second = (page.locator(f"#chapter-{i}") for i in (0, 1))
-        before = first.locator('[data-role="theta"]').text_content()
+        assert not first.locator("form.decide").is_visible()
+        page.click('a[href="#chapter-1"]')  # of the table that has a row for each
         second.locator('[data-role="coverage"]').fill("20")
+        page.wait_for_function(
+            "document.querySelector('#chapter-1 [data-chart=rc] svg').clientWidth > 500"
+        )
+        before = first.locator('[data-role="theta"]').text_content()
+        second.locator('[data-role="coverage"]').fill("40")
         assert first.locator('[data-role="theta"]').text_content() == before
         page.emulate_media(media="print")
-        assert page.locator(".decide input").first.is_hidden()
+        assert second.locator(".decide input").is_hidden()
         levels = page.eval_on_selector_all("h1, h2, h3", "all => all.map(h => h.tagName)")
-        assert levels == ["H1", *2 * ["H2", *5 * ["H3"]], "H2"]
+        assert levels == ["H1", "H2", *2 * ["H2", *5 * ["H3"]], "H2"]
+
+
+def test_several_tables_have_one_recommendation():
+    tables = {f"seed {seed}": scored(300, seed=seed) for seed in range(3)}
+    report = Report(tables, risk=0.3)
+    accepted = report._advice.accepted
+    html = " ".join(report.html().split())
+    assert html.count("of the answers at a promised risk of 30 %") == 1
+    for (name, table), share in zip(tables.items(), accepted, strict=True):
+        assert f">{name}</a></th><td>{100 * (1 - table.errors.mean()):.1f} %</td>" in html
+        assert share is None or f"<td>{100 * share:.1f} %</td>" in html
 
 
 @needs_browser
@@ -305,7 +373,9 @@ def test_one_snapshot_is_seen_as_points(chromium, tmp_path):
     with opened(chromium, path) as page:
         points = "[data-chart=training-0] .mark-symbol.role-mark path"
         assert page.locator(points).count() == 1
-        assert page.locator(".points li").count() == 12  # the mistakes; nothing was moved
+        assert (
+            page.locator(".points li").count() == 12
+        )  # the mistakes, six of them folded; none moved
 
 
 def test_ten_tables_stay_within_the_size():
@@ -316,38 +386,80 @@ def test_ten_tables_stay_within_the_size():
 @needs_browser
 def test_a_million_points_stay_responsive(chromium, tmp_path, monkeypatch):
     """Curves are thinned, the numbers are not; of the intervals there is no need here."""
-    monkeypatch.setattr(findings, "_EFFORT_LARGE", (1, 20))
+    monkeypatch.setattr(advice, "_EFFORT_LARGE", (1, 20))
     table = scored(1_000_000, snapshots=3)
     path = Report(table).save(tmp_path / "million.html")
     assert path.stat().st_size < 2 * MEGABYTE
-    aes = AES().confidence(table)
+    aes = AES().confidence(table.split(0.5, 0)[1])
     with opened(chromium, path) as page:
+        page.select_option('[data-role="score"]', "AES")
         page.fill('[data-role="coverage"]', "150")
         chosen = Threshold.at_coverage(aes, 0.75)
-        assert float(shown(page, "theta")) == chosen.theta
-        assert shown(page, "handed") == "250,000"
+        assert whole_threshold(page) == chosen.theta
+        assert shown(page, "handed") == "125,000"
         data = json.loads(page.text_content("#data"))
         rows = data["chapter-0"]["charts"]["rc"]["data"]["values"]
         assert len(rows) <= 1200
 
 
+@pytest.mark.parametrize("shape", [(900, 8, 8), (900, 8, 8, 3), (900, 3, 8, 8), (900, 1, 8, 8)])
+def test_pictures_as_they_were_scored(table, shape):
+    """Channels first or last, normalised or not: the same picture as of the plain bytes."""
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    pixels.flat[:2] = 0, 255  # the whole range, so that stretching is exact
+    plain = Shown.of(900, pixels, None, None).of_row(7)["picture"]
+    scaled = pixels / 255
+    for same in (scaled, scaled.astype(np.float32), (scaled - 0.5) / 0.25, pixels.astype(int)):
+        assert Shown.of(900, same, None, None).of_row(7)["picture"] == plain
+    if len(shape) == 4 and shape[1] == 3:
+        moved = np.moveaxis(pixels, 1, -1)
+        assert Shown.of(900, moved, None, None).of_row(7)["picture"] == plain
+
+
+def test_points_as_rows_of_a_table(table):
+    fields = {"size": np.linspace(0, 1, 900), "city": ["Rome", "<b>Bonn"] * 450}
+    html = Report(table, fields=fields).html()
+    assert "<dt>city</dt><dd>&lt;b&gt;Bonn</dd>" in html
+    row = int(re.search(r'class="row">row (\d+)<', html).group(1))
+    assert f"<dt>size</dt><dd>{row / 899:.4g}</dd>" in html
+    many = {f"column {i}": np.zeros(900) for i in range(20)}
+    html = Report(table, fields=many).html()
+    assert "column 7" in html
+    assert "column 8" not in html
+
+
+def test_a_threshold_just_below_one_is_not_shown_as_one():
+    assert page_of._threshold(1 - 1.5e-9) == "1 − 1.5e-09"
+    assert page_of._threshold(1.0) == "1"
+    assert page_of._threshold(0.12345678) == "0.123457"
+
+
 def test_refusals(table, tmp_path):
-    with pytest.raises(InvalidInput) as refusal:
-        Report(table, images=np.zeros((3, 8, 8)))
-    assert str(refusal.value) == (
-        "`images` must have shape (n, height, width) or (n, height, width, 3) with n = 900, got "
-        "(3, 8, 8): pass the scored points in their order"
-    )
-    for pixels, told in (
-        (np.zeros((900, 8, 8), int), "int64"),
-        (np.full((900, 8, 8), 7.0), "float64 with other values"),
-        (np.full((900, 8, 8), np.nan), "float64 with other values"),
-    ):
+    for shape in ((3, 8, 8), (900, 8, 8, 2), (900, 8)):
         with pytest.raises(InvalidInput) as refusal:
-            Report(table, images=pixels)
+            Report(table, images=np.zeros(shape))
         assert str(refusal.value) == (
-            f"`images` must be uint8, or floats in [0, 1], got {told}: convert them first"
+            "`images` must have shape (n, height, width), (n, height, width, channels) or (n, "
+            f"channels, height, width) with n = 900 and 1 or 3 channels, got {shape}: pass the "
+            "scored points in their order"
         )
+    with pytest.raises(InvalidInput) as refusal:
+        Report(table, images=np.full((900, 8, 8), np.nan))
+    assert str(refusal.value) == (
+        "`images` must be finite, got NaN or infinity: replace them first"
+    )
+    with pytest.raises(InvalidInput) as refusal:
+        Report(table, images=np.full((900, 8, 8), "x"))
+    assert str(refusal.value) == "`images` must be numbers, got <U1: convert them first"
+    with pytest.raises(InvalidInput) as refusal:
+        Report(table, fields={"size": [1, 2]})
+    assert str(refusal.value) == (
+        "`fields` must have one value for each of 900 points, got shape (2,) in 'size': pass the "
+        "columns of the scored points in their order"
+    )
+    with pytest.raises(InvalidInput) as refusal:
+        Report(table, risk=5)
+    assert str(refusal.value).startswith("`risk` must lie in (0, 1), got 5: write ")
     with pytest.raises(InvalidInput) as refusal:
         Report({})
     assert str(refusal.value) == (
@@ -365,8 +477,7 @@ def test_the_readmes_picture(chromium, tmp_path):
     report = Report(table, title="CIFAR-100: which predictions can be trusted?")
     path = report.save(tmp_path / "report.html")
     with opened(chromium, path, viewport={"width": 960, "height": 1180}) as page:
-        first = page.inner_text(".verdicts .yes >> nth=0")
-        assert "AES k=30 ranks right from wrong better" in first
+        assert page.inner_text(".advice").startswith("Use LES. Accept ")
         picture = page.screenshot()
         assert picture.startswith(b"\x89PNG")
         if "SNAPSURE_SCREENSHOT" in os.environ:

@@ -1,5 +1,6 @@
 """What the options of the command line name: data, networks, κ functions, executors, tables."""
 
+import csv
 import importlib
 import json
 import sys
@@ -142,6 +143,22 @@ def lines(path: Path, option: str) -> list[str]:
         raise InvalidInput(
             f"{option} must be a text file with one per line, got {path} ({error}): check it"
         ) from None
+
+
+def columns(path: Path, option: str) -> dict[str, list[str]]:
+    """The columns of a .csv by their names."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file, strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise InvalidInput(f"{option} must be a .csv, got {path} ({error}): check it") from None
+    for i, row in enumerate(rows, 1):
+        if len(row) != len(rows[0]):
+            raise InvalidInput(
+                f"{option} must have as many cells in every row as names in its first, "
+                f"{len(rows[0])}, got {len(row)} in row {i} of {path}: check it"
+            )
+    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(rows[0] if rows else [])}
 
 
 def images_of(path: Path) -> Any:

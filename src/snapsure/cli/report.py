@@ -17,10 +17,18 @@ def report(
     tables: Annotated[list[Path], typer.Argument(help="Folders of score tables.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     kappa: Annotated[str | None, typer.Option(help="Which κ; the first if not given.")] = None,
+    risk: Annotated[
+        float | None,
+        typer.Option(help="The risk to promise, such as 0.02; a round one if not given."),
+    ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="The points as pictures: .npy, or .npz with x.")
+        Path | None,
+        typer.Option(help="The points as pictures: the .npz that was scored, or an .npy."),
     ] = None,
     texts: Annotated[Path | None, typer.Option(help="The points as text, one per line.")] = None,
+    fields: Annotated[
+        Path | None, typer.Option(help="The points as rows of a .csv with a header.")
+    ] = None,
     classes: Annotated[
         Path | None, typer.Option(help="Names of the classes, one per line.")
     ] = None,
@@ -29,7 +37,7 @@ def report(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for splits and bootstrap.")] = 0,
 ) -> None:
-    """One HTML page: did it help, what to accept, where training spoilt it, which points to see."""
+    """One HTML page: what to use, what to accept, where training spoilt it, which points to see."""
     with told("run the same command again"):
         from snapsure.report.page import Report, origin_of
         from snapsure.table import ScoreTable
@@ -42,6 +50,7 @@ def report(
         names = None if classes is None else inputs.lines(classes, "--classes")
         said = None if texts is None else inputs.lines(texts, "--texts")
         pixels = None if images is None else inputs.images_of(images)
+        columns = None if fields is None else inputs.columns(fields, "--fields")
         from snapsure.evaluation import compare as rank
 
         with Console(stderr=True).status("resampling …"):
@@ -49,8 +58,10 @@ def report(
             page = Report(
                 next(iter(opened.values())) if len(opened) == 1 else opened,
                 kappa=kappa,
+                risk=risk,
                 images=pixels,
                 texts=said,
+                fields=columns,
                 classes=names,
                 origin=origin,
                 contest=found,

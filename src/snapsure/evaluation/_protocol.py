@@ -3,11 +3,10 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
-
 from snapsure import _validate
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput
+from snapsure.table._table import random_cut
 
 Parts = list[tuple[Ints, Ints]]  # (learnt from, judged on)
 
@@ -40,7 +39,7 @@ class Splits(Protocol):
                 "choose another, or score more points"
             )
         count = _validate.count(self.count, "splits")
-        return [_cut(n, cut, self.seed + i) for i in range(count)]
+        return [random_cut(n, cut, self.seed + i) for i in range(count)]
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,5 @@ class Halves(Protocol):
 
     def parts(self, n: int) -> Parts:
         """One half and the other, and the other way round."""
-        one, two = _cut(n, n // 2, self.seed)
+        one, two = random_cut(n, n // 2, self.seed)
         return [(one, two), (two, one)]
-
-
-def _cut(n: int, cut: int, seed: int) -> tuple[Ints, Ints]:
-    order = np.random.default_rng(seed).permutation(n)
-    return np.sort(order[:cut]), np.sort(order[cut:])

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from snapsure.evaluation._result import Board
+from snapsure.report.accepting import Curve
 from snapsure.report.colours import ACCURACY, COLOURS, GREEN, GUIDE, RED, kind_of
-from snapsure.report.findings import Curve, Findings, plain
+from snapsure.report.findings import BINS, Findings, plain
 
 Spec = dict[str, Any]
 
@@ -13,7 +14,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name; nothing is
 HINDSIGHT = "κ*"
 _KINDS = {kind: COLOURS[kind] for kind in ("AES", "PES", "LES", "final", "other")}
 _SHAPES = dict(zip(_KINDS, ("circle", "square", "diamond", "triangle-up", "cross"), strict=True))
-_HEIGHT = 260
+_HEIGHT, _LOW = 260, 90
 MARGIN = 1.08  # of a chart of gains: room for a point at the edge
 # A chart has its description and a table; its marks would be read out as their first point.
 _QUIET = {"aria": False, "clip": True}
@@ -43,7 +44,7 @@ def rc_chart(curves: Mapping[str, Curve], coverage: float) -> Spec:
         "encoding": {"x": {"datum": {"expr": "coverage"}, "type": "quantitative"}},
     }
     return {
-        **_chart("Selective risk against coverage of AES and the final κ, with 95 % bands, and κ*"),
+        **_chart("Selective risk against coverage of each confidence, with 95 % bands, and κ*"),
         "params": [{"name": "coverage", "value": coverage}],
         "data": {"values": rows},
         "layer": [area, band, line, follower],
@@ -178,7 +179,7 @@ def _board_rows(board: Board, top: float) -> list[dict[str, Any]]:
 
 
 def training_charts(found: Findings) -> list[tuple[str, Spec]]:
-    """Accuracy, mean κ, and E-AURC of both groups along the epochs."""
+    """E-AURC of both groups along the epochs; accuracy, and mean κ."""
     epochs, groups = plain(found.epochs), found.groups
     green, red = f"surest {found.surer:.0%}", f"least sure {1 - found.surer:.0%}"
     colours = {green: GREEN, red: RED}
@@ -194,14 +195,14 @@ def training_charts(found: Findings) -> list[tuple[str, Spec]]:
     accuracy = lines("accuracy", epochs, {"accuracy": found.accuracies}, {"accuracy": ACCURACY})
     surest["layer"] += [averaged, best]
     described = [
-        ("Accuracy after each epoch.", accuracy),
-        (f"Mean κ of the {green} and of the {red} of the points.", means),
         (
             f"E-AURC of the {green} of the points, lower is better. Dotted: where it was best. "
             "Ticks: the snapshots that AES averages.",
             surest,
         ),
         (f"E-AURC of the {red} of the points.", least),
+        ("Accuracy after each epoch.", accuracy),
+        (f"Mean κ of the {green} and of the {red} of the points.", means),
     ]
     for words, spec in described:
         spec.update(_chart(words))
@@ -209,42 +210,84 @@ def training_charts(found: Findings) -> list[tuple[str, Spec]]:
 
 
 def reliability_chart(found: Findings) -> Spec:
-    """How often right, against what was said; the diagonal is perfect."""
+    """How often right, against what was said, with intervals; the diagonal is perfect."""
+    fields = ("said", "right", "low", "high", "count")
     rows = [
-        {"probability": each.name, "said": said, "right": right, "points": count}
+        {"probability": each.name, **dict(zip(fields, values, strict=True))}
         for each in found.reliability
-        for said, right, count in zip(
-            plain(each.said), plain(each.right), plain(each.count), strict=True
-        )
+        for values in zip(*(plain(getattr(each, field)) for field in fields), strict=True)
     ]
-    names = [each.name for each in found.reliability]
-    colours = dict(zip(names, [COLOURS[kind] for kind in ("other", "final", "AES")], strict=True))
+    colours = _reliability_colours(found)
     axis = {"scale": {"domain": [0, 1]}, "axis": {"format": "%"}, "type": "quantitative"}
+    x = {"field": "said", "title": "stated probability of being right", **axis}
+    y = {"title": "share that was right", **axis}
+    colour = _by("probability", colours)
     return {
         **_chart("Share of right predictions against the probability that was stated, in ten bins"),
         "data": {"values": rows},
         "layer": [
             {
                 "data": {"values": [{"said": 0, "right": 0}, {"said": 1, "right": 1}]},
-                "mark": {
-                    "type": "line",
-                    "strokeDash": [4, 4],
-                    "strokeWidth": 1,
-                    "color": GUIDE,
-                },
+                "mark": {"type": "line", "strokeDash": [4, 4], "strokeWidth": 1, "color": GUIDE},
                 "encoding": {"x": {"field": "said", **axis}, "y": {"field": "right", **axis}},
+            },
+            {
+                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.45, **_QUIET},
+                "encoding": {
+                    "x": x,
+                    "y": {"field": "low", **y},
+                    "y2": {"field": "high"},
+                    "color": colour,
+                },
             },
             {
                 "mark": {"type": "line", "point": {"aria": False}, "strokeWidth": 2, **_QUIET},
                 "encoding": {
-                    "x": {"field": "said", "title": "stated probability of being right", **axis},
-                    "y": {"field": "right", "title": "share that was right", **axis},
-                    "color": _by("probability", colours),
+                    "x": x,
+                    "y": {"field": "right", **y},
+                    "color": colour,
                     "strokeDash": _dashes("probability", colours),
                 },
             },
         ],
     }
+
+
+def bins_chart(found: Findings) -> Spec:
+    """How many points each bin of the reliability chart has."""
+    rows = [
+        {"probability": each.name, "bin": min(int(said * BINS), BINS - 1) / BINS, "points": count}
+        for each in found.reliability
+        for said, count in zip(plain(each.said), plain(each.count), strict=True)
+    ]
+    colours = _reliability_colours(found)
+    edges = [i / BINS for i in range(BINS)]
+    return {
+        **_chart("Points in each of the ten bins of stated probability"),
+        "height": _LOW,
+        "data": {"values": rows},
+        "mark": {"type": "bar", "aria": False},
+        "encoding": {
+            "x": {
+                "field": "bin",
+                "type": "ordinal",
+                "title": "stated probability of being right, from",
+                "scale": {"domain": edges},
+                "axis": {"format": ".0%", "labelAngle": 0, "labelOverlap": True},
+            },
+            "xOffset": {
+                "field": "probability",
+                "scale": {"domain": list(colours)},
+            },
+            "y": {"field": "points", "type": "quantitative", "axis": {"tickCount": 3}},
+            "color": _by("probability", colours, None),
+        },
+    }
+
+
+def _reliability_colours(found: Findings) -> dict[str, str]:
+    kinds = ("other", "final", found.score)
+    return {each.name: COLOURS[kind] for each, kind in zip(found.reliability, kinds, strict=True)}
 
 
 def _chart(description: str) -> Spec:

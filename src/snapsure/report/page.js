@@ -42,7 +42,8 @@ function update(chapter) {
   part("coverage").setAttribute("aria-valuetext", `${asked} of the points`);
   part("which").textContent = part("score").selectedOptions[0].textContent;
   part("coverage-shown").textContent = percent(each.coverage[i]);
-  part("theta").textContent = String(each.theta[i]);
+  part("theta").textContent = each.shown[i];
+  part("theta").dataset.whole = String(each.theta[i]);
   part("risk").textContent = percent(each.risk[i], 2);
   part("interval").textContent = `${percent(each.low[i], 2)} … ${percent(each.high[i], 2)}`;
   part("handed").textContent = each.handed[i].toLocaleString("en-US");
@@ -61,13 +62,15 @@ function update(chapter) {
 async function copy(chapter) {
   let done = true;
   const button = chapter.querySelector('[data-role="copy"]');
-  const text = chapter.querySelector('[data-role="theta"]').textContent;
+  const number = chapter.querySelector('[data-role="theta"]');
+  const text = number.dataset.whole;
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // A page opened from a file may not write to the clipboard: select the number instead.
+    // A page opened from a file may not write to the clipboard: select the whole number instead.
+    number.textContent = text;
     const range = document.createRange();
-    range.selectNodeContents(chapter.querySelector('[data-role="theta"]'));
+    range.selectNodeContents(number);
     getSelection().removeAllRanges();
     getSelection().addRange(range);
     done = document.execCommand("copy");
@@ -85,7 +88,24 @@ for (const chapter of document.querySelectorAll("[data-chapter]")) {
   update(chapter);
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+// A chart in what was folded has no width until it is opened.
+const fit = () => dispatchEvent(new Event("resize"));
+for (const details of document.querySelectorAll("details:has([data-chart])")) {
+  details.addEventListener("toggle", fit);
+}
+// A link to a folded chapter opens it.
+function open() {
+  const chapter = location.hash && document.getElementById(location.hash.slice(1));
+  if (chapter && chapter.matches("[data-chapter]")) {
+    const details = chapter.querySelector("details.chapter");
+    if (details) details.open = true;
+    chapter.scrollIntoView();
+  }
+}
+addEventListener("hashchange", open);
+open();
 addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
+  fit();
 });
 draw();

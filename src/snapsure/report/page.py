@@ -1,10 +1,8 @@
 """One self-contained HTML page about score tables: words, charts, a slider, pictures."""
 
-import base64
-import io
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
@@ -14,47 +12,47 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _files, _validate
-from snapsure._types import Array, Floats
+from snapsure._types import Floats
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import Comparison
+from snapsure.evaluation._methods import FINAL
 from snapsure.evaluation._result import Result
 from snapsure.report import charts
-from snapsure.report.findings import (
-    BINS,
-    CLASS_COVERAGE,
-    DELTAS,
-    METHODS,
-    POSITIONS,
-    Curve,
-    Findings,
-    Positions,
-    find,
-    plain,
-)
+from snapsure.report.accepting import DELTAS, POSITIONS, Curve, Positions
+from snapsure.report.advice import DELTA, METHODS, Advice, Results, advise, judged, percent, short
+from snapsure.report.findings import BINS, Findings, find, plain, refuse_few
 from snapsure.report.leaderboard import boards_of
+from snapsure.report.points import CLASS_COVERAGE, Point
+from snapsure.report.shown import Shown, shortened
 from snapsure.table import ScoreTable
 
-_START = 0.8  # where the slider begins
-_SIDE = 96  # pixels of a picture
+_START = 0.8  # where the slider begins, if nothing can be promised
 _TABLE_STEP = POSITIONS // 20
 _LONGEST = 80  # characters of a class name that are shown
-_LONGEST_TEXT = 300  # and of a text
+_FIRST = {"mistakes": 6, "moved": 2}  # points that are seen at once; the others are folded
 _INDEX = ("epochs", "kappas", "data", "model")
 
 
 class Report:
     """What score tables say, as a page that needs nothing else.
 
+    It opens with what to use, and how many answers that accepts at a promised risk.
+
     Parameters
     ----------
     tables : ScoreTable or mapping of name to ScoreTable
-        With labels. Several, such as seeds, get a chapter each.
+        With labels. Several, such as seeds, get one recommendation and a folded chapter each.
     kappa : str, optional
         Which κ the page is about; the table's first if not given.
-    images : (n, height, width) or (n, height, width, 3), optional
-        The points as pictures, uint8, or floats in [0, 1].
+    risk : float, optional
+        The risk to promise, in (0, 1); a round one below half of the error rate if not given.
+    images : (n, height, width), (n, height, width, channels) or (n, channels, height, width)
+        The points as pictures: optional. Values outside [0, 1], such as normalised ones, are
+        stretched to it.
     texts : sequence of str, optional
         The points as text, or as whatever says in a few words which point it is.
+    fields : DataFrame or mapping of name to n values, optional
+        The points as rows of a table; the page shows the first eight columns.
     classes : sequence of str, optional
         Names of the classes.
     origin : mapping, optional
@@ -71,7 +69,7 @@ class Report:
     >>> rng = np.random.default_rng(0)
     >>> probabilities = rng.dirichlet(np.ones(3), size=(5, 100))
     >>> table = ScoreTable.from_probabilities(probabilities, rng.integers(0, 3, 100))
-    >>> "did it help" in Report(table).html().lower()
+    >>> "Nothing here beats plain softmax: use it." in Report(table).html()
     True
     """
 
@@ -80,8 +78,10 @@ class Report:
         tables: ScoreTable | Mapping[str, ScoreTable],
         *,
         kappa: str | None = None,
+        risk: float | None = None,
         images: ArrayLike | None = None,
         texts: Sequence[str] | None = None,
+        fields: Mapping[str, ArrayLike] | None = None,
         classes: Sequence[str] | None = None,
         origin: Mapping[str, Any] | None = None,
         contest: Comparison | None = None,
@@ -94,9 +94,19 @@ class Report:
         self._tables, self._title, self._seed = named, title, _validate.count(seed, "seed", least=0)
         self._classes, self._origin = classes, dict(origin or {})
         self._contest = contest
-        self._images = None if images is None else _pictures(images, named.values())
-        self._texts = None if texts is None else _texts(texts, named.values())
-        self._found = {name: find(table, kappa, seed, len(named)) for name, table in named.items()}
+        for table in named.values():
+            refuse_few(table)
+        for n in {table.y_hat.size for table in named.values()}:
+            self._shown = Shown.of(n, images, texts, fields)
+        names = [table.names[0] if kappa is None else kappa for table in named.values()]
+        results = [
+            judged(table, name, seed) for table, name in zip(named.values(), names, strict=True)
+        ]
+        self._advice = advise(list(named.values()), names, results, risk, seed)
+        self._found = {
+            name: find(table, kappa, seed, len(named), each, self._advice.method)
+            for (name, table), each in zip(named.items(), results, strict=True)
+        }
 
     def html(self) -> str:
         """The page."""
@@ -105,7 +115,12 @@ class Report:
         environment = Environment(
             autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        environment.filters |= {"percent": _percent, "area": _area, "signed": _signed}
+        environment.filters |= {
+            "percent": _percent,
+            "area": _area,
+            "signed": _signed,
+            "count": _count,
+        }
         template = environment.from_string(_text("page.html"))
         chapters = [self._chapter(name, found) for name, found in self._found.items()]
         data = {chapter["id"]: chapter.pop("data") for chapter in chapters}
@@ -114,6 +129,7 @@ class Report:
         data["contest"] = {"charts": specs}
         return template.render(
             title=self._title,
+            advice=self._recommendation(),
             chapters=chapters,
             data=_inline(data),
             style=_text("page.css"),
@@ -121,7 +137,6 @@ class Report:
             script=_text("page.js"),
             deltas=DELTAS,
             positions=POSITIONS,
-            start=_START,
             bins=BINS,
             class_coverage=CLASS_COVERAGE,
             boards=boards,
@@ -138,19 +153,45 @@ class Report:
         _files.write_bytes(target, self.html().encode())
         return target
 
+    def _recommendation(self) -> dict[str, Any]:
+        """What the page opens with."""
+        found, advice = list(self._found.values()), self._advice
+        first, *others = advice.sentences(found[0].kappa)
+        accuracy = float(np.mean([each.accuracy for each in found]))
+        return {
+            "first": first,
+            "others": others,
+            "beaten": advice.method != FINAL,
+            "each": _each(self._found, advice),
+            "verdicts": _verdicts(advice.results, found[0].kappa),
+            "result": advice.results[advice.method],
+            "method": short(advice.method),
+            "risk": advice.risk,
+            "risk_words": percent(advice.risk),
+            "delta": DELTA,
+            "promised": any(share is not None for share in advice.accepted),
+            "points": found[0].points,
+            "snapshots": len(found[0].epochs),
+            "accuracy": accuracy,
+            "kappa": found[0].kappa,
+            "splits": found[0].splits,
+        }
+
     def _chapter(self, name: str, found: Findings) -> dict[str, Any]:
-        table = self._tables[name]
-        identity = f"chapter-{list(self._tables).index(name)}"
+        table, at = self._tables[name], list(self._tables).index(name)
         training = charts.training_charts(found)
+        start = _start(self._advice.accepted[at])
         specs = {
-            "rc": charts.rc_chart(found.curves, _START),
+            "rc": charts.rc_chart(found.curves, start / POSITIONS),
             "reliability": charts.reliability_chart(found),
+            "bins": charts.bins_chart(found),
             **{f"training-{i}": spec for i, (_, spec) in enumerate(training)},
         }
         positions = {
             score: {
                 "coverage": plain(each.coverage),
                 "theta": each.theta.tolist(),  # whole: it is copied
+                "shown": [_threshold(theta) for theta in each.theta.tolist()],
                 "risk": each.risk.tolist(),
                 "low": plain(each.low),
                 "high": plain(each.high),
@@ -161,45 +202,51 @@ class Report:
             for score, each in found.positions.items()
         }
         return {
-            "id": identity,
+            "id": f"chapter-{at}",
             "name": name,
             "found": found,
-            "verdicts": [_verdict(found.results[method], found.kappa) for method in METHODS[1:]],
+            "start": start,
+            "verdicts": _verdicts(found.results, found.kappa),
             "training": [title for title, _ in training],
-            "scores": {
-                "AES": f"AES (mean {found.kappa} of {len(found.averaged)} snapshots)",
-                "final": f"final {found.kappa}",
-            },
+            "scores": {score: _score_words(score, found) for score in found.positions},
             "rows": {
                 score: _rows(each, found.curves["κ*"]) for score, each in found.positions.items()
             },
-            "mistakes": [self._point(table, found, row) for row in found.mistakes],
+            "mistakes": self._points(table, found, found.mistakes, _FIRST["mistakes"]),
             "moved": {
-                kind: [self._point(table, found, row) for row in rows]
+                kind: self._points(table, found, rows, _FIRST["moved"])
                 for kind, rows in found.moved.items()
             },
             "classes": [(self._class(each.label), each) for each in found.classes],
             "data": {"charts": specs, "positions": positions},
         }
 
-    def _point(self, table: ScoreTable, found: Findings, row: int) -> dict[str, Any]:
+    def _points(
+        self, table: ScoreTable, found: Findings, points: Sequence[Point], first: int
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Those that are seen at once, and the others."""
         assert table.y is not None  # without labels there are no findings
-        return {
-            "row": int(row),
-            "y_hat": self._class(int(table.y_hat[row])),
-            "y": self._class(int(table.y[row])),
-            "final": float(found.final[row]),
-            "aes": float(found.aes[row]),
-            "text": None if self._texts is None else _shortened(self._texts[row], _LONGEST_TEXT),
-            "picture": None if self._images is None else _png(self._images[row]),
-        }
+        told = []
+        for point in points:
+            row = int(found.unseen[point.at])
+            told.append(
+                {
+                    "row": row,
+                    "y_hat": self._class(int(table.y_hat[row])),
+                    "y": self._class(int(table.y[row])),
+                    "before": point.before,
+                    "now": point.now,
+                    **self._shown.of_row(row),
+                }
+            )
+        return told[:first], told[first:]
 
     def _class(self, label: int) -> str:
         if label == _validate.NO_CLASS:
             return "none of the classes"
         if self._classes is None or label >= len(self._classes):
             return f"class {label}"
-        return _shortened(str(self._classes[label]), _LONGEST)
+        return shortened(str(self._classes[label]), _LONGEST)
 
     def _made(self) -> dict[str, str]:
         versions = {"snapsure": metadata.version("snapsure"), "numpy": np.__version__}
@@ -233,7 +280,7 @@ def _rows(each: Positions, best: Curve) -> list[list[str]]:
         rows.append(
             [
                 _percent(each.coverage[i]),
-                f"{each.theta[i]:.6g}",
+                _threshold(float(each.theta[i])),
                 _percent(each.risk[i], 2),
                 f"{_percent(each.low[i], 2)} … {_percent(each.high[i], 2)}",
                 _percent(_up(each.bounds[0.05])[i], 2),
@@ -244,70 +291,6 @@ def _rows(each: Positions, best: Curve) -> list[list[str]]:
     return rows
 
 
-def _verdict(result: Result, kappa: str) -> dict[str, Any]:
-    """Yes, no, or cannot tell: by whether the interval of the difference leaves out 0."""
-    if result.difference.high < 0:
-        answer, words = "yes", f"ranks right from wrong better than the final {kappa}"
-    elif result.difference.low > 0:
-        answer, words = "no", f"ranks right from wrong worse than the final {kappa}"
-    else:
-        answer = "cannot tell"
-        words = f"shows no significant difference from the final {kappa} on these points"
-    return {"answer": answer, "words": words, "result": result}
-
-
-def _pictures(images: ArrayLike, tables: Iterable[ScoreTable]) -> Array:
-    pixels = np.asarray(images)
-    colours = pixels.ndim == 4 and pixels.shape[-1] == 3
-    for table in tables:
-        if not (pixels.ndim == 3 or colours) or len(pixels) != table.y_hat.size:
-            raise InvalidInput(
-                f"`images` must have shape (n, height, width) or (n, height, width, 3) with n = "
-                f"{table.y_hat.size}, got {pixels.shape}: pass the scored points in their order"
-            )
-    floats = pixels.dtype.kind == "f"
-    inside = floats and bool((pixels >= 0).all() and (pixels <= 1).all())
-    if not (pixels.dtype in (np.uint8, np.bool_) or inside):
-        raise InvalidInput(
-            f"`images` must be uint8, or floats in [0, 1], got {pixels.dtype}"
-            f"{' with other values' if floats else ''}: convert them first"
-        )
-    return pixels
-
-
-def _texts(texts: Sequence[str], tables: Iterable[ScoreTable]) -> list[str]:
-    said = [str(text) for text in texts]
-    for table in tables:
-        if isinstance(texts, str) or len(said) != table.y_hat.size:
-            raise InvalidInput(
-                f"`texts` must be one text for each of {table.y_hat.size} points, got "
-                f"{'one' if isinstance(texts, str) else len(said)}: pass those of the scored "
-                "points in their order"
-            )
-    return said
-
-
-def _shortened(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _png(pixels: Array) -> str:
-    """A picture as a data address."""
-    from PIL import Image
-
-    if pixels.dtype != np.uint8:
-        pixels = np.rint(pixels.astype(np.float64) * 255).astype(np.uint8)
-    image = Image.fromarray(pixels)
-    scale = _SIDE / max(image.size)
-    kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-    image = image.resize(
-        (max(1, round(image.width * scale)), max(1, round(image.height * scale))), kind
-    )
-    file = io.BytesIO()
-    image.save(file, "png", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one module."""
@@ -315,6 +298,58 @@ def _library() -> str:
 
     code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return code.replace("</script", "<\\/script")
+
+
+def _each(found: Mapping[str, Findings], advice: Advice) -> list[dict[str, Any]]:
+    """Where there are several tables, what each of them says of the recommended method."""
+    if len(found) == 1:
+        return []
+    return [
+        {
+            "id": f"chapter-{i}",
+            "name": name,
+            "accuracy": each.accuracy,
+            "result": each.results[advice.method],
+            "accepted": advice.accepted[i],
+            "plain": advice.plain[i],
+        }
+        for i, (name, each) in enumerate(found.items())
+    ]
+
+
+def _verdicts(results: Results, kappa: str) -> list[dict[str, Any]]:
+    """Of every method but the reference."""
+    return [_verdict(results[method], kappa) for method in METHODS if method != FINAL]
+
+
+def _verdict(result: Result, kappa: str) -> dict[str, Any]:
+    """Better, worse, or neither: by whether the interval of the difference leaves out 0."""
+    if result.difference.high < 0:
+        answer, words = "better", f"ranks right from wrong better than plain {kappa}"
+    elif result.difference.low > 0:
+        answer, words = "worse", f"ranks right from wrong worse than plain {kappa}"
+    else:
+        answer, words = "no difference", f"shows no significant difference from plain {kappa}"
+    return {"answer": answer, "words": words, "result": result, "name": short(result.method)}
+
+
+def _score_words(score: str, found: Findings) -> str:
+    if score == FINAL:
+        return f"plain {found.kappa}, of the final snapshot"
+    if score == "AES":
+        return f"AES (mean {found.kappa} of {len(found.averaged)} snapshots)"
+    return score
+
+
+def _start(accepted: float | None) -> int:
+    """Where the slider begins: at what the promise accepts."""
+    return round((accepted or _START) * POSITIONS) or 1
+
+
+def _threshold(theta: float) -> str:
+    """Six digits; just below 1 these would say 1."""
+    text = f"{theta:.6g}"
+    return f"1 − {1 - theta:.3g}" if text == "1" and theta < 1 else text
 
 
 def _inline(data: Any) -> str:
@@ -338,6 +373,10 @@ def _words(value: Any) -> str:
 
 def _percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %"
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
 
 
 def _area(value: float) -> str:

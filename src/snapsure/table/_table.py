@@ -218,8 +218,8 @@ class ScoreTable:
                 f"`fraction` must leave points on both sides, got {fraction} of {n}: "
                 "choose another, or score more points"
             )
-        order = np.random.default_rng(seed).permutation(n)
-        return self.rows(np.sort(order[:cut])), self.rows(np.sort(order[cut:]))
+        some, rest = random_cut(n, cut, seed)
+        return self.rows(some), self.rows(rest)
 
     @classmethod
     def from_kappa(
@@ -366,3 +366,9 @@ def _logits(value: ArrayLike, y_hat: Ints) -> Floats:
 def _same_shape(name: str, got: tuple[int, ...], want: tuple[int, ...]) -> None:
     if got != want:
         raise InvalidInput(f"`{name}` must have shape {want}, got {got}: pass the same points")
+
+
+def random_cut(n: int, cut: int, seed: int) -> tuple[Ints, Ints]:
+    """So many of n rows at random, and the rest, each in order."""
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[:cut]), np.sort(order[cut:])
