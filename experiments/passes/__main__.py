@@ -25,7 +25,7 @@ from experiments.passes import tasks
 from experiments.passes.runs import make_run
 from experiments.passes.tasks import Task
 from experiments.passes.trainings import DONE, PLAIN, STUDENTS, WAYS, place, teach, train
-from snapsure.evaluation._archive import finish, pack
+from snapsure.evaluation._archive import ABOUT, finish, pack
 from snapsure.evaluation._archive import place as archived
 
 NAMES = ("words", "clothes", "cifar10", "cifar100")
@@ -53,7 +53,8 @@ def main(
         list[int] | None, typer.Option(help="Some of the seeds; all if not given.")
     ] = None,
     packed: Annotated[
-        Path | None, typer.Option(help="Pack what is trained here, for `snapsure compare --from`.")
+        Path | None,
+        typer.Option(help="Add what is trained here to this folder of results."),
     ] = None,
     threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
 ) -> None:
@@ -75,23 +76,27 @@ def main(
 
 
 def pack_all(found: Mapping[str, Task], out: Path, packed: Path) -> None:
-    """Every seed of which all ways are trained, and what each training came to."""
-    about: dict[str, Any] = {}
+    """Add every seed of which all ways are trained here to what is packed already."""
+    about = trained(packed)
+    ways = [way.name for way in (*WAYS, *STUDENTS)]
     for name, task in found.items():
-        ways = [way.name for way in (*WAYS, *STUDENTS)]
-        seeds = [
-            seed
-            for seed in range(task.seeds)
-            if all((place(out / name / f"seed-{seed}", way) / DONE).exists() for way in ways)
-        ]
-        about[name] = []
-        for i, seed in enumerate(seeds):
+        some = about.setdefault(name, [])
+        for seed in sorted(set(range(task.seeds)) - {one["seed"] for one in some}):
             folder = out / name / f"seed-{seed}"
-            pack(make_run(task, folder), archived(packed, name, i))
+            if not all((place(folder, way) / DONE).exists() for way in ways):
+                continue
+            pack(make_run(task, folder), archived(packed, name, len(some)))
             told = {way: json.loads((place(folder, way) / DONE).read_text()) for way in ways}
-            about[name].append({"seed": seed, "ways": told})
+            some.append({"seed": seed, "ways": told})
             sys.stderr.write(f"{folder}: packed\n")
     finish({name: len(some) for name, some in about.items()}, {"trainings": about}, packed)
+
+
+def trained(packed: Path) -> dict[str, Any]:
+    """What each packed training came to, by task; the runs lie in that order."""
+    path = packed / ABOUT
+    found: dict[str, Any] = json.loads(path.read_text())["trainings"] if path.exists() else {}
+    return found
 
 
 def _unless_done(folder: Path, work: Callable[[], None]) -> None:

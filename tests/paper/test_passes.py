@@ -58,6 +58,13 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     (run,) = open_contest(packed)["words"]
     about = json.loads((packed / "contest.json").read_text())
     assert [one["seed"] for one in about["trainings"]["words"]] == [0]
+    study.main(tmp_path / "another machine", ["words"], seed=[1])
+    study.main(tmp_path / "another machine", ["words"], packed=packed)  # adds what is new
+    again, added = open_contest(packed)["words"]
+    assert (again.table.y_hat == run.table.y_hat).all()
+    assert (added.table.kappa("softmax") != run.table.kappa("softmax")).any()
+    about = json.loads((packed / "contest.json").read_text())
+    assert [one["seed"] for one in about["trainings"]["words"]] == [0, 1]
     assert run.table.epochs.tolist() == [2, 4, 6, 8, 10]
     old = "student, of the old answers"
     assert (run.others[old][1] == run.table.y_hat).all()

@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 
 from snapsure import AES, Report, ScoreTable, Threshold, compare
 from snapsure.errors import InvalidInput
-from snapsure.paper.archive import Experiment
+from snapsure.evaluation._archive import open_contest
 from snapsure.report import advice
 from snapsure.report import page as page_of
 from snapsure.report.accepting import POSITIONS
@@ -472,9 +472,9 @@ def test_refusals(table, tmp_path):
 
 @needs_browser
 def test_the_readmes_picture(chromium, tmp_path):
-    """A committed CIFAR-100 network; SNAPSURE_SCREENSHOT=docs/images/report.png makes it anew."""
-    table = Experiment.open(Path("results/cifar100-cpu")).tables[0]
-    report = Report(table, title="CIFAR-100: which predictions can be trusted?")
+    """Of a committed network; SNAPSURE_SCREENSHOT=docs/images/report.png makes it anew."""
+    table = open_contest(Path("results/passes"))["words"][0].table
+    report = Report(table, title="Which of ten languages is this word from?", risk=0.02)
     path = report.save(tmp_path / "report.html")
     with opened(chromium, path, viewport={"width": 960, "height": 1180}) as page:
         assert page.inner_text(".advice").startswith("Use LES. Accept ")

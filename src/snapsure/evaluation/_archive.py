@@ -20,7 +20,7 @@ from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 from snapsure.table._packed import packed, unpacked
 
-_ABOUT = "contest.json"
+ABOUT = "contest.json"
 _STEPS = 256
 
 
@@ -47,15 +47,15 @@ def pack(run: Run, path: Path) -> None:
 def finish(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
     """Write what makes a folder of runs a contest."""
     told = {"runs": dict(counts), **about}
-    _files.write_bytes(folder / _ABOUT, (json.dumps(told, indent=1) + "\n").encode())
+    _files.write_bytes(folder / ABOUT, (json.dumps(told, indent=1) + "\n").encode())
 
 
 def open_contest(folder: Path) -> dict[str, list[Run]]:
     """Read what `save` wrote."""
-    path = folder / _ABOUT
+    path = folder / ABOUT
     if not path.is_file():
         raise InvalidInput(
-            f"--from must be a folder with {_ABOUT}, got none in {folder}: check the path"
+            f"--from must be a folder with {ABOUT}, got none in {folder}: check the path"
         )
     try:
         about = json.loads(path.read_text())
