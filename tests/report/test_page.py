@@ -474,7 +474,7 @@ def test_refusals(table, tmp_path):
 def test_the_readmes_picture(chromium, tmp_path):
     """Of a committed network; SNAPSURE_SCREENSHOT=docs/images/report.png makes it anew."""
     table = open_contest(Path("results/passes"))["words"][0].table
-    report = Report(table, title="Which of ten languages is this word from?", risk=0.02)
+    report = Report(table, title="Which of ten languages is this word from?")
     path = report.save(tmp_path / "report.html")
     with opened(chromium, path, viewport={"width": 960, "height": 1180}) as page:
         assert page.inner_text(".advice").startswith("Use LES. Accept ")
