@@ -37,6 +37,7 @@ PLACES = {
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
 _FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 _FLAG = re.compile(r" *# doctest: .*$", re.M)
+_UNTITLED = "      show_root_heading: false\n      show_root_toc_entry: false\n"
 _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
@@ -74,7 +75,7 @@ def _outside_fences(moved: "Callable[[re.Match[str]], str]", markdown: str) -> s
 
 
 def linked() -> list[str]:
-    """Files and folders outside docs/ that stand on the site: those of `PLACES`, and their links."""
+    """What stands on the site from outside docs/: `PLACES`, and what pages link to."""
     pages = [*sorted(DOCS.rglob("*.md")), *(ROOT / path for path in PLACES if path.endswith(".md"))]
     found = dict.fromkeys(PLACES)
     for page in pages:
@@ -136,10 +137,11 @@ def rooms() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for module, names in _imported(PACKAGE / "__init__.pyi"):
         room = module.removeprefix("snapsure.")
-        facade = PACKAGE / room / "__init__.py"
-        if room == "snapsure":
+        if room == "snapsure":  # `errors`, a module
             continue
-        written = [name for _, inner in _imported(facade) for name in inner] if facade.exists() else names
+        facade, written = PACKAGE / room / "__init__.py", names
+        if facade.exists():
+            written = [name for _, inner in _imported(facade) for name in inner]
         found[room] = [
             f"snapsure.{name}" if names == ["*"] or name in names else f"{module}.{name}"
             for name in written
@@ -156,10 +158,11 @@ def _imported(path: Path) -> Iterator[tuple[str, list[str]]]:
 def api_page(room: str) -> str:
     """Markdown for mkdocstrings: the public names of a room, or a module."""
     if room in MODULES:
-        return f"# snapsure.{room}\n\n::: snapsure.{room}\n    options:\n      show_root_heading: false\n"
-    names = "\n".join(f"::: {name}\n" for name in rooms()[room])
-    intro = f"::: snapsure.{room}\n    options:\n      show_root_heading: false\n      members: false\n"
-    return f"# {room}\n\n{intro}\n{names}"
+        return f"# snapsure.{room}\n\n::: snapsure.{room}\n    options:\n{_UNTITLED}"
+    about = f"::: snapsure.{room}\n    options:\n      members: false\n" + _UNTITLED
+    # Names that can be imported from `snapsure` come first.
+    names = sorted(rooms()[room], key=lambda name: name.count("."))
+    return "\n".join([f"# {room}\n", about, *(f"::: {name}\n" for name in names)])
 
 
 def cli_page() -> str:
