@@ -89,7 +89,7 @@ class Comparison:
     Attributes
     ----------
     boards : mapping of str to Board
-        By the name of the data set, or of the κ. `board.rows` are its methods, best first, and
+        By the name of the data set, or of the κ. `board.rows` are its methods, and
         `board["LES"]` is one of them.
     pooled : Board or None
         Over all data sets.
