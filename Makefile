@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
 
-.PHONY: test quick lint demo format bench clean
+.PHONY: test quick lint demo docs format bench clean
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -18,6 +18,10 @@ quick: $(VENV)/.dev
 
 demo: $(VENV)/.demo
 	$(BIN)/snapsure demo
+
+# Material tells of MkDocs 2, which it does not install: the notice is left out.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -32,7 +36,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +48,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 # The demo needs less than the tests do.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[demo]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@
 
 $(VENV)/.bench: benchmarks/requirements.txt $(VENV)/.dev

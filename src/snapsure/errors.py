@@ -1,6 +1,6 @@
 """What snapsure raises.
 
-Every refusal says the argument, what is required, what came and where, and the way out::
+Every refusal says the argument, what is required, what came and where, and the way out:
 
     SnapsureError
     ├── InvalidInput (also a ValueError)        an argument breaks its rule

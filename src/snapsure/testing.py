@@ -54,7 +54,7 @@ class KappaContract:
 
     Examples
     --------
-    ::
+    In a test file:
 
         class TestMine(KappaContract):
             def make(self, inputs, labels):

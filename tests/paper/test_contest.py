@@ -144,7 +144,7 @@ def test_the_page_says_what_the_study_found(study):
         gain = f"{round(row.gain.estimate, 1) + 0.0:+.1f}"
         return f"**{gain}**" if row.p_holm < 0.05 else gain
 
-    text = (ROOT / "docs" / "which-score.md").read_text()
+    text = (ROOT / "docs" / "results" / "which-score.md").read_text()
     heads = ["method", "passes", *(board.name for board in boards)]
     assert f"| {' | '.join(heads)} |" in text
     lines = re.findall(r"^\| ([^|]+) \| (\d+) \| [+*-].*$", text, re.M)

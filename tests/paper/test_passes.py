@@ -151,7 +151,7 @@ def test_the_readme_says_what_the_study_found(found):
 @pytest.mark.slow
 def test_the_page_says_what_the_study_found(found):
     """Every number of the page's table, and which are bold."""
-    text = (ROOT / "docs" / "few-passes.md").read_text()
+    text = (ROOT / "docs" / "results" / "few-passes.md").read_text()
     boards = [*found.boards.values()]
     assert f"| way | passes | trainings | all | {' | '.join(b.name for b in boards)} |" in text
     lines = re.findall(r"^\| ([^|]+) \| (\d+) \| ([\d.]+) \| ([^|]*) \| (.*, .*) \|$", text, re.M)

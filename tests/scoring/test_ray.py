@@ -302,7 +302,7 @@ def family(mark):
 
 def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
     """As it stands there, with warnings as errors; the Ray that it starts ends with it."""
-    page = Path(__file__).parents[2] / "docs" / "scale.md"
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "scale.md"
     block = re.search(r"```python\n(.*?)```", page.read_text(), re.S).group(1)
     torch.save((digits.train, digits.test), tmp_path / "data.pt")
     (tmp_path / "snapshots").symlink_to(digits.store.path)
@@ -310,7 +310,7 @@ def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT) + block + "print(table)"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(page.parents[1]), "SNAPSURE_TEST": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(page.parents[2]), "SNAPSURE_TEST": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

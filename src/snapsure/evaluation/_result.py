@@ -85,6 +85,16 @@ class Comparison:
 
     On the board over all, gains are geometric means of the data sets' ratios, each counting the
     same; all else is a plain mean.
+
+    Attributes
+    ----------
+    boards : mapping of str to Board
+        By the name of the data set, or of the κ. `board.rows` are its methods, and
+        `board["LES"]` is one of them.
+    pooled : Board or None
+        Over all data sets.
+    level, resamples
+        Of the intervals.
     """
 
     boards: Mapping[str, Board]

@@ -39,11 +39,21 @@ _FEWEST = 10  # points to choose by: with fewer, some split has none to judge on
 
 
 class Decision(NamedTuple):
-    """What a selective classifier says of n points."""
+    """What a selective classifier says of n points.
 
-    label: Array  # (n,), the classifier's prediction, also where it is not accepted
-    confidence: Floats  # (n,), the probability that it is right
-    accepted: Bools  # (n,), False for points that a person should decide
+    Attributes
+    ----------
+    label : (n,) array
+        The classifier's prediction, also where it is not accepted.
+    confidence : (n,) float array
+        The probability that it is right.
+    accepted : (n,) bool array
+        False for points that a person should decide.
+    """
+
+    label: Array
+    confidence: Floats
+    accepted: Bools
 
 
 class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]

@@ -12,7 +12,17 @@ from snapsure.metrics._rank import TieGroups, tie_groups
 
 
 class RCCurve(NamedTuple):
-    """A risk-coverage curve: one point per distinct κ, coverage rising."""
+    """A risk-coverage curve: one point per distinct κ, coverage rising.
+
+    Attributes
+    ----------
+    coverage : float array
+        The share of the points accepted.
+    risk : float array
+        The mean loss of those.
+    theta : float array
+        The threshold that accepts them: κ ≥ theta.
+    """
 
     coverage: Floats
     risk: Floats

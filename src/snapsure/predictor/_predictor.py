@@ -36,11 +36,21 @@ _MEMORY = 4 << 30
 
 
 class Answer(NamedTuple):
-    """What a predictor says of n inputs."""
+    """What a predictor says of n inputs.
 
-    label: Ints  # (n,), the final snapshot's prediction
-    confidence: Floats  # (n,), a probability of being right where the predictor is calibrated
-    accepted: Bools  # (n,), whether the threshold accepts it; all, without a threshold
+    Attributes
+    ----------
+    label : (n,) int array
+        The final snapshot's prediction.
+    confidence : (n,) float array
+        A probability of being right where the predictor is calibrated.
+    accepted : (n,) bool array
+        Whether the threshold accepts it; all, without a threshold.
+    """
+
+    label: Ints
+    confidence: Floats
+    accepted: Bools
 
 
 class Predictor:

@@ -7,14 +7,26 @@ from snapsure.table import ScoreTable
 
 @dataclass(frozen=True)
 class Difference:
-    """How a student's answers differ from those of the network that it learnt from."""
+    """How a student's answers differ from those of the network that it learnt from.
+
+    Attributes
+    ----------
+    points : int
+        How many were compared.
+    error_before, error : float
+        Error rates of the network and of the student.
+    agreement : float
+        Share of the points with the same answer.
+    lost, won : int
+        Answers that were right and are wrong now, and the other way round.
+    """
 
     points: int
     error_before: float
     error: float
-    agreement: float  # share of points with the same answer
-    lost: int  # right before, wrong now
-    won: int  # wrong before, right now
+    agreement: float
+    lost: int
+    won: int
 
     def __str__(self) -> str:
         """In a sentence."""

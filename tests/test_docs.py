@@ -1,0 +1,195 @@
+"""The documentation: every example runs, the reference is complete, the site is whole."""
+
+import doctest
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import snapsure
+from snapsure.cli import app
+from snapsure.testing import KappaContract
+from tools import method_picture, pages
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / path for path in pages.PLACES if "." in path)]
+FENCE = re.compile(r'^```(\w*)(?: title="(.*)")?\n(.*?)^```$', re.M | re.S)
+
+# Blocks of Python without prompts, and the tests that run them.
+RUN = {"README.md": "tests/test_readme.py", "docs/how-to/scale.md": "tests/scoring/test_ray.py"}
+SHELL = ("sh", "console", "text")
+
+
+def named(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_block_is_run_or_says_that_it_is_not(page):
+    text, plain = page.read_text(), []
+    assert ">>> " not in FENCE.sub("", text), "examples belong in ```pycon fences"
+    for language, title, body in FENCE.findall(text):
+        if language == "pycon":
+            assert body.startswith(">>> ")
+            assert title.startswith("Not run as a test: ") == ("doctest: +SKIP" in body)
+        elif language == "python":
+            plain += [] if title.endswith(": not run as a test") else [body]
+        else:
+            assert language in SHELL
+    assert len(plain) == (named(page) in RUN)
+    if DOCS in page.parents:  # a block that is only indented has no language
+        assert not re.search(r"^    \S", FENCE.sub("", text), re.M)
+
+
+def test_what_runs_the_other_blocks_is_there():
+    for page, test in RUN.items():
+        assert f'"{page.split("/")[-1]}"' in (ROOT / test).read_text()
+
+
+@pytest.mark.slow
+def test_a_wrong_example_fails(tmp_path):
+    """Of a real page, with the suite's own settings: as it is, and with one answer changed."""
+    text = (DOCS / "how-to" / "decide.md").read_text()
+    outcomes = []
+    for name, content in {
+        "as_it_is": text,
+        "wrong": text.replace("[True, False]", "[True]"),
+    }.items():
+        page = tmp_path / f"{name}.md"
+        page.write_text(content)
+        command = [sys.executable, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", page]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        outcomes.append((run.returncode, run.stdout.count("Expected:\n    [True]\n")))
+    assert outcomes == [(0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_file_a_page_links_to_is_there(page):
+    """In a clone; on the site, the strict build says so."""
+    for target in re.findall(r"\]\((?!\w+:|#)([^)#]+)", FENCE.sub("", page.read_text())):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_public_name_is_in_the_reference():
+    written = [name for names in pages.rooms().values() for name in names]
+    assert len({*written}) == len(written)
+    public = {f"snapsure.{name}" for name in snapsure.__all__ if name not in pages.MODULES}
+    assert {name for name in written if name.count(".") == 1} == public
+    for room, names in pages.rooms().items():
+        assert re.findall(r"^::: (.*)$", pages.api_page(room), re.M)[1:] == sorted(
+            names, key=lambda name: name.count(".")
+        )
+    adapters = (ROOT / "src" / "snapsure" / "integrations").glob("[!_]*.py")
+    assert {f"integrations.{path.stem}" for path in adapters} <= {*pages.MODULES}
+
+
+def test_every_command_and_option_is_in_the_reference():
+    sections = re.split(r"^## `snapsure (\w+)`$", pages.cli_page(), flags=re.M)
+    found = dict(zip(sections[1::2], sections[2::2], strict=True))
+    commands = typer.main.get_command(app).commands
+    assert sorted(found) == sorted(commands)
+    for name, section in found.items():
+        params = commands[name].params
+        assert commands[name].help.split("\n")[0] in section.replace("&#x27;", "'")
+        options = {opt for p in params for opt in (*p.opts, *p.secondary_opts) if opt[0] == "-"}
+        listed = re.findall(r"^\* `(-.*?)`", section, re.M)
+        assert {opt for line in listed for opt in re.findall(r"-[\w-]+", line)} >= options
+        assert len(listed) == len([p for p in params if p.opts[0][0] == "-"]) + 1  # --help
+        arguments = [p.name for p in params if p.opts[0][0] != "-"]
+        listed = re.findall(r"^\* `(\w+)", section, re.M)
+        assert [argument.lower() for argument in listed] == arguments
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The built site."""
+    folder = tmp_path_factory.mktemp("site")
+    run = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(folder):
+    """Its pages, but for the one that only a server shows."""
+    return {path: path.read_text() for path in folder.rglob("*.html") if path.name != "404.html"}
+
+
+@pytest.mark.slow
+def test_the_site_shows_every_public_name(site):
+    text = "\n".join(site.values())
+    for name in [name for names in pages.rooms().values() for name in names]:
+        assert f'id="{name}"' in text, name
+    assert 'id="snapsure-score"' in text  # of the command line
+    assert "doctest: +" not in text
+
+
+@pytest.mark.slow
+def test_the_site_fetches_nothing_from_elsewhere(folder, site):
+    for path, text in site.items():
+        fetched = re.findall(r'<(?:script|img|iframe)[^>]* src="?([^" >]+)', text)
+        fetched += re.findall(r'<link[^>]* rel="?stylesheet[^>]* href="?([^" >]+)', text)
+        fetched += re.findall(r'<link[^>]* href="?([^" >]+)[^>]* rel="?stylesheet', text)
+        assert len(fetched) > 1
+        for target in fetched:
+            assert (path.parent / target.split("?")[0]).exists(), target
+    for sheet in folder.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )['\"]?(?:https?:)?//", sheet.read_text()), sheet
+
+
+@pytest.mark.slow
+def test_every_link_within_the_site_leads_somewhere(site):
+    for path, text in site.items():
+        for target, anchor in re.findall(r' href="(?!\w+:|#|/)([^"#?]+)(#[^"]+)?"', text):
+            to = Path(os.path.normpath(path.parent / target))
+            assert to.exists(), f"{path.name}: {target}"
+            if anchor and to.suffix == ".html":
+                assert f'id="{anchor[1:]}"' in site[to], f"{path.name}: {target}{anchor}"
+
+
+def test_the_method_page_says_what_was_found():
+    text = " ".join((DOCS / "explanation" / "method.md").read_text().split())
+    shown = method_picture.found()
+    middle, end = (list(shown.epochs).index(epoch) for epoch in (21, 60))
+    assert f"surest at the end; {shown.count_wrong} of its answers to them are wrong" in text
+    assert (
+        f"a mean κ of {shown.right[middle]:.2f} where they are right and "
+        f"{shown.wrong[middle]:.2f} where they are wrong. At epoch 60 it is "
+        f"{shown.right[end]:.3f} and {shown.wrong[end]:.3f}."
+    ) in text
+    about = json.loads((ROOT / "results" / "cifar100-cpu" / "experiment.json").read_text())
+    errors = [about["networks"][0][at]["test_error"] for at in (middle, end)]
+    assert "{:.1%} at epoch 21, {:.1%} at the end".format(*errors).replace("%", " %") in text
+    area = 1e3 * shown.eaurc
+    assert area.argmin() == middle
+    assert f"ranks them best, at {area[middle]:.0f}; the final one has {area[end]:.0f}" in text
+    assert f"(AES) has {1e3 * shown.aes:.0f}, less than any single one" in text
+    assert shown.aes < shown.eaurc.min()
+
+
+@cache
+def names_of(page):
+    """What the examples of a page define."""
+    examples = doctest.DocTestParser().get_examples((DOCS / page).read_text())
+    names = {"__name__": page}
+    exec("".join(example.source for example in examples), names)
+    return names
+
+
+class TestTheKappaOfThePage(KappaContract):
+    def make(self, inputs, labels):
+        return names_of("how-to/own-kappa.md")["Lead"]()
