@@ -16,7 +16,8 @@ from snapsure import _files
 from snapsure.errors import InvalidInput
 
 _SCALE = 1.6  # pixels of a PNG for each unit of a picture
-_CELL = "text-align: {side}; padding: 0.15em 0.6em"
+_WORDS = "text-align: left; padding: 0.15em 0.6em"
+_NUMBERS = "text-align: right; padding: 0.15em 0.6em; white-space: nowrap"
 
 
 class Display:
@@ -87,12 +88,12 @@ def html_table(
     caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[str] = ()
 ) -> str:
     """A table for a notebook, every word escaped; `words` are the heads of columns of words."""
-    sides = ["left" if head in words else "right" for head in heads]
+    looks = [_WORDS if head in words else _NUMBERS for head in heads]
 
     def line(tag: str, cells: Sequence[str]) -> str:
         each = (
-            f'<{tag} style="{_CELL.format(side=side)}">{html.escape(cell)}</{tag}>'
-            for cell, side in zip(cells, sides, strict=True)
+            f'<{tag} style="{look}">{html.escape(cell)}</{tag}>'
+            for cell, look in zip(cells, looks, strict=True)
         )
         return f"<tr>{''.join(each)}</tr>"
 

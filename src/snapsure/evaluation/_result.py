@@ -92,7 +92,7 @@ class Board:
         return {**asdict(self), "rows": [row.as_dict() for row in self.rows]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """A board per data set (`compare`) or per κ (`evaluate`), and over all data sets if several.
 
@@ -104,6 +104,11 @@ class Comparison:
     pooled: Board | None
     level: float
     resamples: int
+
+    def __repr__(self) -> str:
+        """Names and sizes; the numbers are in `to_frame()`, and in `boards`."""
+        names = ", ".join(self.boards)
+        return f"<Comparison: {names}; {len(self.every[0].rows)} methods>"
 
     @property
     def every(self) -> list[Board]:

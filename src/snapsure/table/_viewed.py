@@ -12,7 +12,7 @@ from snapsure.errors import InvalidInput
 _POINTS = 5  # that a notebook shows
 
 
-class Shown(ABC):
+class Viewed(ABC):
     """What can be looked at point by point."""
 
     epochs: Ints
