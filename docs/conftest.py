@@ -13,6 +13,7 @@ _THEIRS = (
 )
 
 _FRAMEWORKS = (
+    "checkpoints.md",
     "lightning.md",
     "transformers.md",
     "keras.md",

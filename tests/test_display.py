@@ -227,7 +227,7 @@ def test_what_cannot_be_drawn(monkeypatch):
     with pytest.raises(InvalidInput) as caught:
         found.plot()
     assert str(caught.value) == (
-        "softmax must leave something to gain to be drawn, got a E-AURC of 0 for final: look at "
+        "softmax must leave something to gain to be drawn, got an E-AURC of 0 for final: look at "
         ".to_frame()"
     )
     assert "–" in [row[2] for row in Read(found._repr_html_()).rows]

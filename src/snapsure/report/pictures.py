@@ -115,7 +115,7 @@ def boards(shown: Sequence[Board], level: float) -> Spec:
     for board in shown:
         if any(row.gain is None for row in board.rows):
             raise InvalidInput(
-                f"{board.name} must leave something to gain to be drawn, got a {board.measure} of "
+                f"{board.name} must leave something to gain to be drawn, got an {board.measure} of "
                 f"0 for {board.reference}: look at .to_frame()"
             )
     about = (
