@@ -33,5 +33,5 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
             for rule in _THEIRS.get(item.path.name, ()):
                 item.add_marker(pytest.mark.filterwarnings(rule))
-        if item.path.name == "deploy.md":
+        if item.path.name in ("adopt.md", "deploy.md"):
             item.add_marker(pytest.mark.slow)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from snapsure import ScoreTable, SnapshotStore, Splits, evaluate
+from snapsure import ScoreTable, SnapshotStore, Splits, confidences, evaluate
 from tests import processes
 from tests.evaluation.test_evaluate import simulated
 
@@ -67,6 +67,26 @@ def test_help(command):
     result = run(*command, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
+
+
+def test_confidences_of_every_point_in_a_file(tmp_path):
+    table = simulated()
+    table.save(tmp_path / "scores")
+    told = run(
+        *("evaluate", "scores", "--splits", 1, "--seed", 2, "--points", "points.csv", "--json"),
+        cwd=tmp_path,
+    )
+    assert told.stderr.splitlines()[-1] == "written: points.csv"
+    assert json.loads(told.stdout)["points"] == 400
+    header, *lines = (tmp_path / "points.csv").read_text().splitlines()
+    expected = confidences(table, seed=2)
+    assert header.split(",") == ["row", "y", "y_hat", "wrong", *expected]
+    rows = np.array([line.split(",") for line in lines], float)
+    assert np.array_equal(rows[:, 0], np.arange(400))
+    assert np.array_equal(rows[:, 1], table.y)
+    assert np.array_equal(rows[:, 2], table.y_hat)
+    assert np.array_equal(rows[:, 3], table.errors)
+    assert np.array_equal(rows[:, 4:], np.transpose(list(expected.values())))
 
 
 def test_score_and_evaluate(workplace):

@@ -18,6 +18,7 @@ LAYERS = [
     "_types",
     "_validate",
     "_files",
+    "_display",
     "_json",
     "_spacing",
     "_logistic",

@@ -1,6 +1,7 @@
 """Keras 3 on PyTorch, as it is."""
 
 import copy
+from zipfile import ZipFile
 
 import keras
 import numpy as np
@@ -17,7 +18,7 @@ from snapsure import (
     SoftmaxResponse,
     score,
 )
-from snapsure.errors import InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.integrations.keras import Classifier, SnapshotCallback
 from tests import processes
 
@@ -113,6 +114,67 @@ def test_the_whole_way_to_a_report(trained, digits, tmp_path):
     assert all(torch.equal(t, before[name]) for name, t in classifier.state_dict().items())
     page = Report(table, title="digits by Keras").save(tmp_path / "report.html").read_text()
     assert "digits by Keras" in page
+
+
+@pytest.fixture(scope="module")
+def whole(digits, tmp_path_factory):
+    """Models as Keras saves them whole, with what trained them, and weights alone beside."""
+    folder = tmp_path_factory.mktemp("whole")
+    names = {"models": "{epoch:02d}-{loss:.2f}.keras", "weights": "{epoch:02d}.weights.h5"}
+    compiled().fit(
+        *channels_last(digits.train),
+        epochs=3,
+        verbose=0,
+        callbacks=[
+            keras.callbacks.ModelCheckpoint(folder / kind / name, save_weights_only=i == 1)
+            for i, (kind, name) in enumerate(names.items())
+        ],
+    )
+    return folder
+
+
+def test_whole_models_are_adopted_for_their_weights(whole, digits):
+    models, weights = (SnapshotStore.adopt(whole / kind) for kind in ("models", "weights"))
+    assert models.epochs == weights.epochs == [1, 2, 3]
+    for epoch in models:
+        ours, theirs = models.load(epoch), weights.load(epoch)
+        assert ours.keys() == theirs.keys()  # and nothing of the optimizer's
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    test = channels_last(digits.test)
+    tables = [
+        score(Classifier(network()), store, test, SoftmaxResponse(), progress=False)
+        for store in (models, weights)
+    ]
+    assert np.array_equal(*(table.kappa("softmax") for table in tables))
+    assert not np.array_equal(*tables[0].kappa("softmax")[1:])
+
+
+def test_nothing_but_the_weights_of_a_whole_model_is_read(whole, tmp_path):
+    """What describes the model could run code; here it is no JSON at all."""
+    source = next((whole / "models").glob("03-*"))
+    with ZipFile(source) as old, ZipFile(tmp_path / "epoch-3.keras", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name) if name.endswith(".h5") else b"{{ no JSON")
+    one, model = SnapshotStore.adopt(tmp_path), Classifier(network())
+    one.load_into(model, 3)
+    expected = Classifier(network())
+    SnapshotStore.adopt(whole / "weights").load_into(expected, 3)
+    state = expected.state_dict()
+    assert all(torch.equal(state[name], t) for name, t in model.state_dict().items())
+
+
+def test_a_whole_model_that_is_none(whole, tmp_path):
+    source = next((whole / "models").glob("03-*"))
+    path = tmp_path / "epoch-3.keras"
+    with ZipFile(path, "w") as new:
+        new.writestr("config.json", "{}")
+    for content in (path.read_bytes(), source.read_bytes()[:5000], b"no zip"):
+        path.write_bytes(content)
+        with pytest.raises(CorruptFile) as caught:
+            SnapshotStore.adopt(tmp_path).load(3)
+        told = str(caught.value)
+        assert told.startswith(f"{path} must be a whole Keras file, got one that cannot be read (")
+        assert told.endswith("): copy it again")
 
 
 @pytest.mark.parametrize("last", ["softmax", "softmax layer", "activation layer", "logits"])

@@ -120,6 +120,53 @@ def test_the_validation_table_is_what_scoring_would_give(digits, tmp_path):
     assert table.epochs.tolist() == [1, 2, 3]
 
 
+class ByName(Module):
+    """Batches as data sets of Hugging Face's give them, with names of one's own."""
+
+    def __init__(self, network, image, label):
+        super().__init__(network)
+        self.image, self.label = image, label
+
+    def training_step(self, batch, _):
+        return self.loss(self.network(batch[self.image]), batch[self.label])
+
+    def validation_step(self, batch, _, dataloader_idx=0):
+        self.log("val_loss", self.training_step(batch, _))
+
+
+def named_loaders(digits, image, label):
+    parts = [
+        [{image: x, label: y} for x, y in zip(*part, strict=True)]
+        for part in (digits.train, digits.test)
+    ]
+    torch.manual_seed(0)
+    return DataLoader(parts[0], batch_size=64, shuffle=True), DataLoader(parts[1], batch_size=100)
+
+
+@pytest.mark.parametrize(("image", "label"), [("x", "y"), ("pixel_values", "labels")])
+def test_batches_by_name(digits, tmp_path, image, label):
+    torch.manual_seed(0)
+    module = ByName(digits.model(), image, label)
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    _, validation = named = named_loaders(digits, image, label)
+    trainer(tmp_path, callback, epochs=2).fit(module, *named)
+    table = callback.table()
+    assert np.array_equal(table.y, digits.test[1])
+    scored = score(digits.model(), callback.store, validation, SoftmaxResponse(), progress=False)
+    assert np.array_equal(scored.kappa("softmax"), table.kappa("softmax"))
+    assert np.array_equal(scored.y, table.y)
+
+
+def test_batches_whose_classes_have_another_name(digits, tmp_path):
+    module = ByName(digits.model(), "image", "digit")
+    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    run = trainer(tmp_path, callback, epochs=1)
+    assert sentence(run.fit, module, *named_loaders(digits, "image", "digit")) == (
+        "a validation batch must hold its classes under labels, label, y, targets or target, got a "
+        "dict with image, digit: name them so"
+    )
+
+
 def test_no_pass_is_added(digits, tmp_path):
     class Counting(nn.Module):
         def __init__(self):

@@ -32,7 +32,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 from xgboost import XGBClassifier
 
-from snapsure import Final, Threshold
+from snapsure import Final, ScoreTable, Threshold
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.evaluation._choice import choose
 from snapsure.integrations.sklearn import Decision, SelectiveEstimator, _held_out
@@ -272,6 +272,75 @@ def sentence(kind, *arguments, x=TRAIN[0], y=TRAIN[1], **options):
     with pytest.raises(kind) as caught:
         SelectiveEstimator(*arguments, random_state=0, **options).fit(x, y)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid", "last"),
+    [
+        (MODELS["gradient"](), {"n_estimators": [3, 6]}, {3, 6}),
+        (MODELS["pipeline"](), {"gradientboostingclassifier__n_estimators": [3, 6]}, {3, 6}),
+        (
+            SGDClassifier(loss="log_loss", random_state=0),
+            {"alpha": [1e-4, 1e-2], "max_iter": [7]},
+            {7},
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Maximum number of iteration reached")
+def test_a_search_inside_has_the_stages_of_its_best(estimator, grid, last):
+    search = GridSearchCV(estimator, grid, cv=2)
+    model = SelectiveEstimator(search, 0.5, held_out=0.5, random_state=0).fit(*TRAIN)
+    label, confidence, accepted = model.decide(NEW[0])
+    assert not hasattr(search, "best_estimator_")  # a copy of it was trained
+    assert type(model.estimator_) is type(estimator)
+    assert model.stages_[-1] in last
+    assert all(model.estimator_.get_params()[name] in given for name, given in grid.items())
+    assert np.array_equal(label, model.estimator_.predict(NEW[0]))
+    assert np.array_equal(model.predict(NEW[0]), np.where(accepted, label, -1))
+    assert model.n_features_in_ == 64
+    assert 0 <= confidence.min() <= confidence.max() <= 1
+
+
+def test_a_search_as_the_last_step_and_around():
+    inner = GridSearchCV(MODELS["histogram"](), {"max_iter": [2, 4]}, cv=2)
+    model = SelectiveEstimator(make_pipeline(StandardScaler(), inner), random_state=0)
+    assert model.fit(*TRAIN).stages_[-1] in (2, 4)
+    assert isinstance(model.estimator_[-1], HistGradientBoostingClassifier)
+    around = GridSearchCV(
+        SelectiveEstimator(MODELS["histogram"](), 0.5, held_out=0.5, random_state=0),
+        {"estimator__max_iter": [2, 4]},
+        cv=2,
+        error_score="raise",
+    ).fit(*TRAIN)
+    best = around.best_estimator_
+    assert best.estimator_.n_iter_ == around.best_params_["estimator__max_iter"]
+    assert np.array_equal(around.predict(NEW[0]), best.predict(NEW[0]))
+
+
+def test_epochs_of_a_network_as_a_table():
+    """The line of docs/sklearn.md, against copies that were made by hand."""
+    model, probabilities, copies = MODELS["network"](), [], []
+    for _ in range(4):
+        model.partial_fit(*TRAIN, classes=np.arange(10))
+        probabilities.append(model.predict_proba(NEW[0]))
+        copies.append(pickle.loads(pickle.dumps(model)))
+    table = ScoreTable.from_probabilities(probabilities, NEW[1])
+    assert table.epochs.tolist() == [1, 2, 3, 4]
+    assert np.array_equal(table.labels, [copy.predict(NEW[0]) for copy in copies])
+    assert np.array_equal(table.y_hat, model.predict(NEW[0]))
+
+
+def test_refusals_of_searches_and_of_raw_boosters():
+    search = GridSearchCV(MODELS["histogram"](), {"max_iter": [2]}, refit=False)
+    assert sentence(InvalidInput, search) == (
+        "`estimator` must train its best again on all points, got GridSearchCV(refit=False): leave "
+        "out `refit`"
+    )
+    booster = MODELS["xgboost"]().fit(*TRAIN).get_booster()
+    assert sentence(InvalidInput, booster) == (
+        "`estimator` must have fit, got Booster without it: pass a classifier that is yet to "
+        "train, or make a table of this one, snapsure.integrations.trees.score_stages(model, X, y)"
+    )
 
 
 def test_refusals():

@@ -8,9 +8,11 @@ import tracemalloc
 from decimal import Decimal
 from functools import cache
 
+import lightgbm
 import numpy as np
 import pytest
-from catboost import CatBoostClassifier
+import xgboost
+from catboost import CatBoost, CatBoostClassifier, Pool
 from lightgbm import LGBMClassifier, early_stopping
 from scipy.sparse import csc_matrix
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
@@ -19,8 +21,11 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     RandomForestClassifier,
 )
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
@@ -334,13 +339,159 @@ def test_models_that_are_not_known():
     for model in (
         RandomForestClassifier(),
         OneVsRestClassifier(histogram(3)),
-        make_pipeline(StandardScaler(), gradient(3)),
+        SGDClassifier(loss="log_loss"),
+        make_pipeline(StandardScaler(), LogisticRegression()),
     ):
-        assert sentence(InvalidInput, model.fit(x, y), x, y) == (
+        last = model[-1] if isinstance(model, Pipeline) else model
+        assert sentence(InvalidInput, model.fit(x / x.max(axis=0), y), x, y) == (
             "`model` must be one of GradientBoostingClassifier, HistGradientBoostingClassifier, "
-            f"XGBClassifier, LGBMClassifier, CatBoostClassifier, got {type(model).__name__}: of a "
-            "pipeline, pass the last step; of another model, pass the class probabilities of its "
-            "stages to ScoreTable.from_probabilities"
+            "XGBClassifier, Booster, LGBMClassifier, CatBoostClassifier, CatBoost, or a Pipeline "
+            f"or search over one, got {type(last).__name__}: of another model, stack the class "
+            "probabilities of its stages (of one with partial_fit, predict_proba after each epoch) "
+            "in ScoreTable.from_probabilities(probs, y)"
+        )
+
+
+def same_table(a, b):
+    assert np.array_equal(a.epochs, b.epochs)
+    assert np.array_equal(a.labels, b.labels)
+    assert np.array_equal(a.y, b.y)
+    assert np.array_equal(a.kappa("softmax"), b.kappa("softmax"))
+
+
+@pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm", "catboost"])
+def test_a_pipeline_is_scored_as_its_last_step_on_what_that_sees(name):
+    train, (x, y) = halves("three")
+    pipe = make_pipeline(StandardScaler(), SelectKBest(k=8), MODELS[name](5)).fit(*train)
+    same_table(score_stages(pipe, x, y), score_stages(pipe[-1], pipe[:-1].transform(x), y))
+    assert np.array_equal(score_stages(pipe, x).y_hat, np.ravel(pipe.predict(x)))
+    alone = make_pipeline(MODELS[name](5)).fit(*train)
+    same_table(score_stages(alone, x, y), score_stages(alone[-1], x, y))
+
+
+def test_a_search_is_scored_as_the_best_that_it_found():
+    train, (x, y) = halves("three")
+    rounds = {"gradientboostingclassifier__n_estimators": [2, 5]}
+    pipe = make_pipeline(StandardScaler(), gradient(3))
+    for search in (
+        GridSearchCV(pipe, rounds, cv=2),
+        RandomizedSearchCV(pipe, rounds, n_iter=2, cv=2),
+        make_pipeline(StandardScaler(), GridSearchCV(gradient(3), {"n_estimators": [2, 5]}, cv=2)),
+    ):
+        before = sentence(NotFitted, search, x)
+        assert before == (
+            f"`model` must be fitted, got {type(search).__name__} that is not: call fit first"
+        )
+        table = score_stages(search.fit(*train), x, y)
+        inner = search[-1] if isinstance(search, Pipeline) else search
+        assert table.epochs[-1] == next(iter(inner.best_params_.values()))
+        assert np.array_equal(table.y_hat, search.predict(x))
+        final = search.predict_proba(x)[np.arange(len(y)), table.y_hat]
+        np.testing.assert_allclose(table.kappa("softmax")[-1], final, rtol=1e-12)
+    without = GridSearchCV(pipe, rounds, cv=2, refit=False).fit(*train)
+    assert sentence(InvalidInput, without, x) == (
+        "`model` must train its best again on all points, got GridSearchCV(refit=False): leave out "
+        "`refit`"
+    )
+
+
+@pytest.mark.parametrize("name", ["xgb", "xgb softmax", "xgb forests", "xgb vector leaves"])
+def test_a_raw_booster_of_xgboost_is_its_classifier(name, tmp_path):
+    for data in DATA if name not in ONLY else [ONLY[name]]:
+        model, (x, y) = fitted(name, data), halves(data)[1]
+        booster, expected = model.get_booster(), score_stages(model, x, y)
+        booster.save_model(tmp_path / "model.ubj")
+        loaded = xgboost.Booster(model_file=tmp_path / "model.ubj")
+        for one in (booster, loaded):
+            for points in (x, xgboost.DMatrix(x)):
+                same_table(score_stages(one, points, y), expected)
+            sparse = csc_matrix(x)  # whose zeros XGBoost takes for missing, here and there
+            same_table(score_stages(one, sparse, y), score_stages(model, sparse, y))
+        same_table(
+            score_stages(booster, x, y, stages=[3, 7]), score_stages(model, x, y, stages=[3, 7])
+        )
+
+
+def test_a_matrix_of_the_users_own_stays_as_it_was():
+    x, y = halves("three")[1]
+    booster = fitted("xgb", "three").get_booster()
+    own = np.random.default_rng(0).normal(size=(len(y), 3)).astype(np.float32)
+    for points in (xgboost.DMatrix(x), xgboost.DMatrix(x, base_margin=own.ravel())):
+        before = booster.predict(points, output_margin=True)
+        table = score_stages(booster, points, y)
+        assert np.array_equal(table.y_hat, before.argmax(axis=1))
+        assert np.array_equal(booster.predict(points, output_margin=True), before)
+
+
+def test_a_raw_booster_of_lightgbm_is_its_classifier(tmp_path):
+    for name, data in (("lgbm", "two"), ("lgbm", "three"), ("lgbm sigmoid", "two")):
+        model, (x, y) = fitted(name, data), halves(data)[1]
+        model.booster_.save_model(tmp_path / "model.txt")
+        loaded = lightgbm.Booster(model_file=tmp_path / "model.txt")
+        for one in (model.booster_, loaded):
+            same_table(score_stages(one, x, y), score_stages(model, x, y))
+            same_table(
+                score_stages(one, x, y, stages=[3, 7]), score_stages(model, x, y, stages=[3, 7])
+            )
+
+
+def test_boosters_that_stopped_early_end_where_they_predict():
+    """XGBoost's own predicts with all rounds, unlike its classifier; LightGBM's with the best."""
+    train, (x, y) = halves("two")
+    model = xgb(200, early_stopping_rounds=3).fit(*train, eval_set=[(x, y)], verbose=False)
+    booster = model.get_booster()
+    assert score_stages(booster, x).epochs[-1] == booster.num_boosted_rounds()
+    assert score_stages(model, x).epochs[-1] == booster.best_iteration + 1
+    rounds = lightgbm.train(
+        {"objective": "binary", "verbose": -1, "num_threads": 1},
+        lightgbm.Dataset(*train),
+        200,
+        valid_sets=[lightgbm.Dataset(x, y)],
+        callbacks=[early_stopping(3, verbose=False)],
+    )
+    assert score_stages(rounds, x).epochs[-1] == rounds.best_iteration < 200
+    final = np.where(rounds.predict(x) > 0.5, rounds.predict(x), 1 - rounds.predict(x))
+    np.testing.assert_allclose(score_stages(rounds, x).kappa("softmax")[-1], final, rtol=1e-12)
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_a_plain_catboost_is_its_classifier(data):
+    (x, y), (points, truth) = halves(data)
+    settings = {"iterations": 5, "thread_count": 1, "verbose": 0, "allow_writing_files": False}
+    loss = {"loss_function": "Logloss" if data == "two" else "MultiClass"}
+    plain = CatBoost(settings | loss).fit(x, y)
+    same_table(
+        score_stages(plain, points, truth),
+        score_stages(CatBoostClassifier(**settings, **loss).fit(x, y), points, truth),
+    )
+    same_table(score_stages(plain, Pool(points), truth), score_stages(plain, points, truth))
+    regression = CatBoost(settings | {"loss_function": "RMSE"}).fit(x, y)
+    assert sentence(InvalidInput, regression, points) == (
+        "`model` must have the objective Logloss or CrossEntropy or MultiClass, got RMSE: train "
+        "for class probabilities that sum to 1"
+    )
+
+
+def test_what_raw_boosters_are_refused_for():
+    (x, y), _ = halves("three")
+    dart = xgboost.train(
+        {"booster": "dart", "objective": "binary:logistic"}, xgboost.DMatrix(x, y > 0), 2
+    )
+    assert sentence(InvalidInput, dart, x).startswith(
+        "`model` must be boosted with gbtree, got dart, "
+    )
+    regression = lightgbm.train({"verbose": -1}, lightgbm.Dataset(x, y), 2)
+    assert sentence(InvalidInput, regression, x).startswith(
+        "`model` must have the objective binary or multiclass, got regression: "
+    )
+    assert sentence(NotFitted, xgboost.Booster(), x) == (
+        "`model` must be trained, got a Booster without rounds: train it first"
+    )
+    names = load_wine().target_names
+    for booster in (fitted("xgb", "three").get_booster(), fitted("lgbm", "three").booster_):
+        assert sentence(InvalidInput, booster, x, names[y]) == (
+            "`y` must hold classes that the model was trained on, got 'class_0' at row 0: a "
+            "Booster has no names for its classes: number them 0…2"
         )
 
 

@@ -208,6 +208,22 @@ def test_dict_batches_and_logits_in_an_output(digits, table, tmp_path):
     np.testing.assert_array_equal(got.kappa("softmax")[0], table.kappa("softmax")[-1])
 
 
+@pytest.mark.parametrize("labels", ["labels", "label", "y", "targets", "target"])
+def test_inputs_and_classes_by_name(digits, table, labels):
+    """One input needs no name that the network knows; of several, each does."""
+    x, y = digits.test
+    rows = [{"image": image, labels: label} for image, label in zip(x, y, strict=True)]
+    whole = {"image": x, labels: y}
+    both = {**whole, "labels": y, "label": y}  # as data sets of Hugging Face's may have
+    each = (DataLoader(rows, batch_size=256), both if labels == "label" else whole)
+    for data in each:
+        got = score(digits.model(), digits.store, data, [SoftmaxResponse()], progress=False)
+        np.testing.assert_array_equal(got.kappa("softmax"), table.kappa("softmax"))
+        np.testing.assert_array_equal(got.y, table.y)
+    unlabelled = score(digits.model(), digits.store, {"image": x}, progress=False)
+    assert unlabelled.y is None
+
+
 def test_the_batch_size_changes_nothing_that_matters(digits, table):
     loader = DataLoader(Pairs(*digits.test), batch_size=33)
     kappas = [SoftmaxResponse(), NNDistance(digits.train, k=40), MCDropout(passes=10)]
@@ -452,8 +468,8 @@ def test_data_that_is_none(digits):
         f"{int(np.flatnonzero((labels + 7).numpy() > 9)[0])}: number the classes as the model does"
     )
     assert refusal(digits, data=TensorDataset(images, labels, labels)) == (
-        "`data` must give batches of inputs, (inputs, labels) or a dict with 'labels', got list: "
-        "write a collate_fn that does"
+        "`data` must give batches of inputs, (inputs, labels) or a dict with 'labels' or 'y', got "
+        "list: write a collate_fn that does"
     )
 
 

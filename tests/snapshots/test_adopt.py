@@ -382,7 +382,7 @@ def test_an_empty_file_and_one_without_weights(tmp_path):
 def test_a_file_is_no_folder(tmp_path):
     torch.save(weights(1), tmp_path / "epoch-1.pt")
     assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path / "epoch-1.pt") == (
-        "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5 or "
+        "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5, .keras or "
         f"checkpoint-* folders), got a file: pass its folder, {tmp_path}"
     )
 
@@ -390,8 +390,8 @@ def test_a_file_is_no_folder(tmp_path):
 def test_nothing_there(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
         assert sentence(InvalidInput, SnapshotStore.adopt, folder) == (
-            "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5 or "
-            f"checkpoint-* folders), got none in {folder}: check the path"
+            "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5, .keras "
+            f"or checkpoint-* folders), got none in {folder}: check the path"
         )
 
 

@@ -1,13 +1,18 @@
 """`snapsure evaluate`."""
 
+import csv
+import io
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from snapsure.cli._app import app, told, wide_console
+
+if TYPE_CHECKING:
+    from snapsure.table import ScoreTable
 
 
 @app.command()
@@ -15,6 +20,13 @@ def evaluate(
     table: Annotated[Path, typer.Argument(help="Folder of a score table.")],
     splits: Annotated[int, typer.Option(help="70/30 splits for PES, LES and Platt.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Random seed for splits and bootstrap.")] = 0,
+    points: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV to be written: each point's probability of being right by every method, "
+            "fitted on the other half of the points."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Compare AES, PES and LES with the final κ, with intervals."""
@@ -28,6 +40,9 @@ def evaluate(
         wait = Console(stderr=True).status("resampling …")
         with wait:
             found = judge(scores, protocol=Splits(splits, seed=seed), seed=seed)
+        if points is not None:
+            _write_points(points, scores, seed)
+            typer.echo(f"written: {points}", err=True)
         if as_json:
             content = {
                 "points": scores.y_hat.size,
@@ -42,3 +57,23 @@ def evaluate(
             f"{scores.epochs.size} snapshots"
         )
         wide_console().print(results_table({"": found}, title))
+
+
+def _write_points(path: Path, scores: "ScoreTable", seed: int) -> None:
+    """One line per point: row, y, y_hat, wrong, and the probabilities."""
+    from snapsure import _files
+    from snapsure.evaluation import confidences
+
+    assert scores.y is not None  # else it could not be evaluated
+    columns = {
+        "row": range(scores.y.size),
+        "y": scores.y.tolist(),
+        "y_hat": scores.y_hat.tolist(),
+        "wrong": scores.errors.astype(int).tolist(),
+        **{name: p.tolist() for name, p in confidences(scores, seed=seed).items()},
+    }
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows(zip(*columns.values(), strict=True))
+    _files.write_bytes(path, text.getvalue().encode())

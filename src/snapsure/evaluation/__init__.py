@@ -1,6 +1,7 @@
 """Every way to a confidence, on the same points: one list of methods, one way to judge them."""
 
 from snapsure.evaluation._compare import compare as compare
+from snapsure.evaluation._confidences import confidences as confidences
 from snapsure.evaluation._evaluate import evaluate as evaluate
 from snapsure.evaluation._protocol import Halves as Halves
 from snapsure.evaluation._protocol import Protocol as Protocol

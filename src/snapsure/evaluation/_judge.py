@@ -30,10 +30,11 @@ class Judged:
 
     def numbers(self) -> dict[str, float]:
         """The metrics of these points, and the price."""
+        p = np.clip(self.p, _LEAST, 1 - _LEAST)
         return {
             **{name: float(area(self.score, self.errors)) for name, area in AREAS.items()},
-            "nll": float(nll(self.p, self.errors)),
-            "brier": float(brier(self.p, self.errors)),
+            "nll": float(nll(p, self.errors)),
+            "brier": float(brier(p, self.errors)),
             "error": float(self.errors.mean()),
             "passes": float(self.passes),
             "snapshots": float(self.kept),
@@ -57,7 +58,7 @@ def judge(method: Method, learn: Run, rest: Run) -> Judged:
     return Judged(
         score,
         errors,
-        np.clip(p, _LEAST, 1 - _LEAST),
+        p,
         passes,
         kept if method.kept is None else method.kept,
         method.trainings,

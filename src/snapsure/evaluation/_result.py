@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from snapsure import _display
 from snapsure.metrics import Interval
 
 
@@ -53,6 +54,18 @@ class Result:
         }
         return {**asdict(self), **intervals}
 
+    def flat(self) -> dict[str, Any]:
+        """The same in one row: an interval is three columns, gains of each run are left out."""
+        row: dict[str, Any] = {}
+        for name, value in self.as_dict().items():
+            if name in ("difference", "gain", "behind"):
+                ends = value or dict.fromkeys(Interval._fields)
+                row[name] = ends["estimate"]
+                row |= {f"{name}_{end}": ends[end] for end in ("low", "high")}
+            elif name != "gains":
+                row[name] = value
+        return row
+
 
 @dataclass(frozen=True)
 class Board:
@@ -79,7 +92,7 @@ class Board:
         return {**asdict(self), "rows": [row.as_dict() for row in self.rows]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """A board per data set (`compare`) or per κ (`evaluate`), and over all data sets if several.
 
@@ -101,6 +114,38 @@ class Comparison:
     pooled: Board | None
     level: float
     resamples: int
+
+    def __repr__(self) -> str:
+        """Names and sizes; the numbers are in `to_frame()`, and in `boards`."""
+        names = ", ".join(self.boards)
+        return f"<Comparison: {names}; {len(self.every[0].rows)} methods>"
+
+    @property
+    def every(self) -> list[Board]:
+        """All boards, the one over all data sets first."""
+        return [*([] if self.pooled is None else [self.pooled]), *self.boards.values()]
+
+    def to_frame(self) -> Any:
+        """All results as a `pandas.DataFrame`: a row per board and method, which are the index.
+
+        Columns are the fields of a result. `difference`, `gain` and `behind` have their intervals'
+        ends beside them (`gain_low`, `gain_high`); gains of each run are in `.boards` alone.
+        """
+        rows = [{"board": board.name, **row.flat()} for board in self.every for row in board.rows]
+        return _display.frame(rows).set_index(["board", "method"])
+
+    def plot(self) -> _display.Display:
+        """Draw gain against price, a panel per board; `.save("methods.png")` writes it.
+
+        Raises
+        ------
+        InvalidInput
+            If the reference ranks perfectly: there is nothing to gain.
+        """
+        return _display.drawn("boards", self.every, self.level)
+
+    def _repr_html_(self) -> str:
+        return _display.as_html("boards_html", self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""

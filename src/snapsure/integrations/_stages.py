@@ -2,6 +2,7 @@
 
 Boosted trees have their rounds built in, others `staged_predict_proba`; a classifier with
 `partial_fit` is trained epoch by epoch and copied on the way; of any other there is the end alone.
+A pipeline has the stages of its last step, a search those of the best that it finds.
 """
 
 import copy
@@ -21,7 +22,9 @@ from snapsure.integrations.trees import (
     chosen_stages,
     class_ids,
     is_boosted,
+    is_search,
     predicted,
+    refuse_no_refit,
     score_stages,
 )
 from snapsure.table import ScoreTable
@@ -92,15 +95,39 @@ class Alone(Stages):
         return _tabled(self.model, X, y, [self.model.predict_proba(X)], self.epochs)
 
 
-def parted(estimator: Any) -> tuple[Any, Any]:
-    """Copies of a pipeline's transformers (None without) and of the classifier after them."""
-    if isinstance(estimator, Pipeline) and len(estimator) > 1:
-        return clone(estimator[:-1]), clone(estimator[-1])
-    return None, clone(estimator)
+class Piped(Stages):
+    """A pipeline: the stages of its last step, on points as that sees them."""
+
+    def __init__(self, before: Pipeline, name: str, last: Stages) -> None:
+        super().__init__(Pipeline([*before.steps, (name, last.model)]), last.epochs)
+        self._before, self._last = before, last
+
+    def table(self, X: Any, y: Array | None = None) -> ScoreTable:
+        return self._last.table(self._before.transform(X), y)
+
+    def keep(self, epochs: list[int]) -> None:
+        super().keep(epochs)
+        self._last.keep(epochs)
 
 
 def trained(model: Any, X: Any, y: Array, *, stages: int, epochs: int | None, seed: int) -> Stages:
     """Train a new classifier, and know its stages."""
+    options: Any = {"stages": stages, "epochs": epochs, "seed": seed}
+    if is_search(model):
+        refuse_no_refit(model, "estimator")  # before it takes its time
+        # The best is trained once more, now with its stages watched.
+        return trained(clone(model).fit(X, y).best_estimator_, X, y, **options)
+    if isinstance(model, Pipeline) and len(model) > 1:
+        before, (name, _) = clone(model[:-1]), model.steps[-1]
+        seen = before.fit_transform(X, y)
+        return Piped(before, name, trained(model[-1], seen, y, **options))
+    _has(
+        model,
+        "fit",
+        "pass a classifier that is yet to train, or make a table of this one, "
+        "snapsure.integrations.trees.score_stages(model, X, y)",
+    )
+    model = clone(model)
     if stages > 1 and epochs is not None:
         _has(model, "partial_fit", "leave out `epochs`, or choose another classifier")
         return _by_epochs(model, X, y, epochs, stages, seed)
@@ -159,5 +186,5 @@ def _tabled(
     labels[-1] = y_hat  # where two classes are equal, or a classifier decides otherwise
     rows = np.arange(y_hat.size)
     kappa = np.array([np.clip(stage[rows, y_hat], 0.0, 1.0) for stage in each])
-    truth = None if y is None else class_ids(y, model, "y")
+    truth = None if y is None else class_ids(y, model.classes_, "y")
     return ScoreTable({"softmax": kappa}, labels, truth, y_hat=y_hat, epochs=epochs)

@@ -130,7 +130,7 @@ class Classifier(nn.Module):
             ) from None
 
     def load_weights(self, filepath: str) -> None:
-        """Take the weights of a `.weights.h5` file."""
+        """Take the weights of a `.weights.h5` or a `.keras` file."""
         self._parts[0].load_weights(filepath)
 
 

@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 from snapsure._types import Ints, Precision
 from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
-from snapsure.networks._data import split
+from snapsure.networks._data import LABELS, split
 from snapsure.networks._network import refuse_probabilities
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring._recorded import recorded
@@ -187,6 +187,11 @@ class _Validation:
         if loader:
             return
         _, labels = split(batch, "validation data")
+        if labels is None and isinstance(batch, Mapping):
+            raise InvalidInput(
+                f"a validation batch must hold its classes under {', '.join(LABELS[:-1])} or "
+                f"{LABELS[-1]}, got a dict with {', '.join(map(str, batch))}: name them so"
+            )
         shapes = [tuple(logits.shape) for logits in heard]
         if labels is None or len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != len(labels):
             raise InvalidInput(

@@ -13,7 +13,6 @@ from sklearn.base import (  # type: ignore[import-untyped]
     ClassifierMixin,
     MetaEstimatorMixin,
 )
-from sklearn.pipeline import Pipeline  # type: ignore[import-untyped]
 from sklearn.utils import (  # type: ignore[import-untyped]
     _safe_indexing,
     check_random_state,
@@ -29,7 +28,7 @@ from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator, Final
 from snapsure.evaluation._choice import choose
-from snapsure.integrations._stages import parted, trained
+from snapsure.integrations._stages import trained
 from snapsure.table import ScoreTable
 from snapsure.threshold import Threshold
 
@@ -66,10 +65,11 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
 
     Parameters
     ----------
-    estimator : classifier with `predict_proba`, or a Pipeline that ends with one
-        Stages are known of scikit-learn's gradient boosting, XGBoost, LightGBM, CatBoost, of what
-        has `staged_predict_proba`, and of what has `partial_fit`, which is called once per epoch
-        (MLPClassifier, SGDClassifier). Any other has its final stage alone.
+    estimator : classifier with `predict_proba`, or a Pipeline or a search over one
+        Of a search (`GridSearchCV`), the best is found on the points that are not held out, and
+        trained once more. Stages are known of scikit-learn's gradient boosting, XGBoost, LightGBM,
+        CatBoost, of what has `staged_predict_proba`, and of what has `partial_fit`, which is called
+        once per epoch (MLPClassifier, SGDClassifier). Any other has its final stage alone.
     risk : float, optional
         The error rate to promise among accepted points; without it, all are accepted.
     delta : float
@@ -158,11 +158,11 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         random = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         train, learn, rest = self._parts(y, random)
         self._train(_safe_indexing(X, train), y[train], int(random.integers(2**31)))
-        table = self._stages.table(self._seen(_safe_indexing(X, learn)), y[learn])
+        table = self._stages.table(_safe_indexing(X, learn), y[learn])
         self._choose(table, int(random.integers(2**31)))
         self.threshold_ = None
         if self.risk is not None:
-            final = self._stages.table(self._seen(_safe_indexing(X, rest)), y[rest])
+            final = self._stages.table(_safe_indexing(X, rest), y[rest])
             confidence = self._confidence(final)
             self.threshold_ = Threshold.at_risk(confidence, final.errors, self.risk, self.delta)
         return self
@@ -198,7 +198,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         array([ True,  True])
         """
         check_is_fitted(self)
-        table = self._stages.table(self._seen(X))
+        table = self._stages.table(X)
         confidence = self._confidence(table)
         accepted = np.ones(confidence.size, np.bool_)
         if self.threshold_ is not None:
@@ -254,14 +254,11 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         return train, np.sort(held[:cut]), np.sort(held[cut:])
 
     def _train(self, X: Any, y: Array, seed: int) -> None:
-        before, model = parted(self.estimator)
-        seen = X if before is None else before.fit_transform(X, y)
-        self._stages = trained(model, seen, y, stages=self.stages, epochs=self.epochs, seed=seed)
+        self._stages = trained(
+            self.estimator, X, y, stages=self.stages, epochs=self.epochs, seed=seed
+        )
         self.estimator_ = self._stages.model
-        if before is not None:
-            last = self.estimator.steps[-1][0]
-            self.estimator_ = Pipeline([*before.steps, (last, self._stages.model)])
-        self.classes_ = np.asarray(self._stages.model.classes_)
+        self.classes_ = np.asarray(self.estimator_.classes_)
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
             if getattr(self.estimator_, name, None) is not None:
@@ -286,10 +283,6 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
             )
         self._stages.keep(self.confidence_estimator_.snapshots(table.epochs))
         self.stages_ = self._stages.epochs.tolist()
-
-    def _seen(self, X: Any) -> Any:
-        """Points as the classifier sees them: of a pipeline, after its transformers."""
-        return X if self.estimator_ is self._stages.model else self.estimator_[:-1].transform(X)
 
     def _confidence(self, table: ScoreTable) -> Floats:
         score = self.confidence_estimator_.confidence(table)

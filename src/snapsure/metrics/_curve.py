@@ -1,12 +1,14 @@
 """The risk-coverage curve and what is read off it. κ higher is surer, losses lower is better."""
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _validate
+from snapsure._display import Display, drawn
 from snapsure._types import Floats
 from snapsure.metrics._rank import TieGroups, tie_groups
 
@@ -27,6 +29,23 @@ class RCCurve(NamedTuple):
     coverage: Floats
     risk: Floats
     theta: Floats
+
+    def plot(self, name: str = "κ", others: "Mapping[str, RCCurve] | None" = None) -> Display:
+        """Draw risk against coverage, beside other curves where there are some.
+
+        Parameters
+        ----------
+        name : str
+            Whose curve this is.
+        others : mapping of name to RCCurve, optional
+            Curves to draw beside it, of the same points.
+
+        Returns
+        -------
+        Display
+            Notebooks show it; `.save("curves.png")` writes it, or `.svg`, or `.pdf`.
+        """
+        return drawn("own_curves", {name: self, **(others or {})})
 
 
 def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:

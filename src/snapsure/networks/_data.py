@@ -27,6 +27,9 @@ from snapsure.networks._digest import Digest, is_words
 
 Batch = tuple[Any, Ints | None]
 
+# Under which names batches hold the classes; the first that is there counts.
+LABELS = ("labels", "label", "y", "targets", "target")
+
 BATCH = 256
 _SAMPLED = 8
 
@@ -208,6 +211,8 @@ class _Arrays(Rows):
     def __init__(self, data: Any, name: str) -> None:
         pair = isinstance(data, tuple | list) and len(data) == 2
         inputs, labels = data if pair else (data, None)
+        if isinstance(data, Mapping):
+            inputs, labels = _by_name(data)
         self._inputs = _map(lambda leaf: _array(leaf, name), _plain(inputs))
         self._labels = None if labels is None else _labels(labels, name)
         sizes = [len(leaf) for leaf in tree_leaves(self._inputs, is_leaf=is_words)]
@@ -241,18 +246,25 @@ def split(batch: Any, name: str) -> Batch:
     """Take a batch apart into inputs and labels."""
     inputs: Any
     if isinstance(batch, Mapping):
-        inputs = dict(batch)
-        labels = inputs.pop("labels", inputs.pop("label", None))
+        inputs, labels = _by_name(batch)
     elif isinstance(batch, Tensor):
         inputs, labels = batch, None
     elif isinstance(batch, Sequence) and len(batch) in (1, 2):
         inputs, labels = _plain(batch[0]), batch[1] if len(batch) == 2 else None
     else:
         raise InvalidInput(
-            f"`{name}` must give batches of inputs, (inputs, labels) or a dict with 'labels', "
-            f"got {type(batch).__name__}: write a collate_fn that does"
+            f"`{name}` must give batches of inputs, (inputs, labels) or a dict with 'labels' or "
+            f"'y', got {type(batch).__name__}: write a collate_fn that does"
         )
     return inputs, None if labels is None else _labels(labels, name)
+
+
+def _by_name(batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    inputs = dict(batch)
+    named = next((known for known in LABELS if known in inputs), None)
+    labels = None if named is None else inputs.pop(named)
+    inputs.pop("label", None)  # data sets of Hugging Face's may have both
+    return inputs, labels
 
 
 def row_count(inputs: Any) -> int:

@@ -8,6 +8,7 @@ own, and stays off.
 """
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -146,7 +147,7 @@ class Network(Snapshot):
 def called(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
     """Logits of a batch, whichever form the inputs have; `rows` are counted if not given."""
     if isinstance(inputs, Mapping):
-        output = module(**inputs)
+        output = module(*inputs.values()) if _needs_no_name(module, inputs) else module(**inputs)
     elif isinstance(inputs, tuple | list):
         output = module(*inputs)
     else:
@@ -167,6 +168,15 @@ def called(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
             "in a module that does"
         )
     return output
+
+
+def _needs_no_name(module: nn.Module, inputs: Mapping[str, Any]) -> bool:
+    """Whether inputs are one, of a name that only the data has: `{"image": …}` for `forward(x)`."""
+    if len(inputs) != 1:
+        return False
+    taken = inspect.signature(module.forward).parameters.values()
+    by_name = any(one.name in inputs or one.kind is one.VAR_KEYWORD for one in taken)
+    return not by_name
 
 
 def not_taken(name: str, inputs: Any, error: Exception) -> InvalidInput:

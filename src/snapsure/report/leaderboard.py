@@ -44,8 +44,7 @@ _LATEX = {sign: rf"\{sign}" for sign in "%_&#{}$"} | {
 
 def boards_of(comparison: Comparison) -> list[Board]:
     """What is to be shown, the board over all data sets first."""
-    pooled = [] if comparison.pooled is None else [comparison.pooled]
-    return [*pooled, *comparison.boards.values()]
+    return comparison.every
 
 
 def caption(board: Board, comparison: Comparison) -> str:

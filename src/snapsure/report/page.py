@@ -20,6 +20,7 @@ from snapsure.evaluation._result import Result
 from snapsure.report import charts
 from snapsure.report.accepting import DELTAS, POSITIONS, Curve, Positions
 from snapsure.report.advice import DELTA, METHODS, Advice, Results, advise, judged, percent, short
+from snapsure.report.display import framed
 from snapsure.report.findings import BINS, Findings, find, plain, refuse_few
 from snapsure.report.leaderboard import boards_of
 from snapsure.report.points import CLASS_COVERAGE, Point
@@ -152,6 +153,11 @@ class Report:
         target.parent.mkdir(parents=True, exist_ok=True)
         _files.write_bytes(target, self.html().encode())
         return target
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what is recommended, and the page in a frame."""
+        kappa = next(iter(self._found.values())).kappa
+        return framed(self.html(), " ".join(self._advice.sentences(kappa)))
 
     def _recommendation(self) -> dict[str, Any]:
         """What the page opens with."""

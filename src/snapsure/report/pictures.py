@@ -1,14 +1,13 @@
 """Pictures in files (PNG, SVG, PDF) of what was computed elsewhere; computes no metric."""
 
-import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from snapsure import _files
+from snapsure._display import Display
 from snapsure.errors import InvalidInput
 from snapsure.evaluation._result import Board, Result
 from snapsure.evaluation._trajectories import Trajectories
@@ -19,7 +18,6 @@ from snapsure.report.colours import COLOURS, GREEN, RED, kind_of
 from snapsure.report.findings import plain
 from snapsure.report.labels import FONT_SIZE, Box, Label, place
 
-_SCALE = 1.6  # pixels of a PNG for each of the units below
 _WIDTH, _AXIS = 740, 60  # of all panels beside each other, and of an axis with its title
 _COLUMNS = 3
 _CURVE_POINTS = 400  # more than a screen can show
@@ -45,47 +43,35 @@ _CONFIG = {
 
 def save(spec: Spec, path: Path) -> None:
     """Write a picture in the format that the path's ending names."""
-    import vl_convert
-
-    makers: dict[str, Callable[[Spec], str | bytes]] = {
-        ".png": lambda spec: _smaller(vl_convert.vegalite_to_png(spec, scale=_SCALE)),
-        ".svg": vl_convert.vegalite_to_svg,
-        ".pdf": vl_convert.vegalite_to_pdf,
-    }
-    if path.suffix not in makers:
-        raise InvalidInput(f"`path` must end in .png, .svg or .pdf, got {path}: name it so")
-    content = makers[path.suffix](spec)
-    _files.write_bytes(path, content.encode() if isinstance(content, str) else content)
+    Display(spec).save(path)
 
 
-def _smaller(png: bytes) -> bytes:
-    """The same pixels without transparency, in a fraction of the bytes."""
-    from PIL import Image
-
-    file = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as image:
-        image.convert("RGB").save(file, "png", optimize=True)
-    return file.getvalue()
+def own_curves(curves: Mapping[str, RCCurve]) -> Spec:
+    """Risk against coverage of curves that somebody has computed, in one panel."""
+    return rc_curves({"": curves})
 
 
-def rc_curves(panels: Mapping[str, Mapping[str, RCCurve]], best: Mapping[str, RCCurve]) -> Spec:
-    """Risk against coverage, panel by panel, the best order in hindsight below."""
+def rc_curves(
+    panels: Mapping[str, Mapping[str, RCCurve]], best: Mapping[str, RCCurve] | None = None
+) -> Spec:
+    """Risk against coverage, panel by panel, and below it, where given, the best in hindsight."""
+    hindsight = {title: {HINDSIGHT: curve} for title, curve in (best or {}).items()}
     rows = {
-        title: charts.curve_rows(_thinned({**curves, HINDSIGHT: best[title]}), ("coverage", "risk"))
+        title: charts.curve_rows(
+            _thinned({**curves, **hindsight.get(title, {})}), ("coverage", "risk")
+        )
         for title, curves in panels.items()
     }
     top = charts.settled([row for part in rows.values() for row in part], "risk")
     names = dict.fromkeys(name for curves in panels.values() for name in curves)
-    colours = {name: COLOURS[kind_of(name)] for name in [*names, HINDSIGHT]}
+    colours = {name: COLOURS[kind_of(name)] for name in [*names, *([HINDSIGHT] * bool(best))]}
+    area, line = charts.rc_layers(colours, top, 10 if len(rows) == 1 else 2)
+    layers = [area, line] if best else [line]
     parts = [
-        {
-            "title": title,
-            "data": {"values": part},
-            "layer": charts.rc_layers(colours, top, 10 if len(rows) == 1 else 2),
-        }
-        for title, part in rows.items()
+        {"title": title, "data": {"values": part}, "layer": layers} for title, part in rows.items()
     ]
-    about = f"Selective risk against coverage. Grey: {HINDSIGHT}, the best order in hindsight"
+    about = "Selective risk against coverage"
+    about += f". Grey: {HINDSIGHT}, the best order in hindsight" if best else ""
     return _picture("Risk-coverage curves", about, _beside(parts, 300 if len(parts) == 1 else 220))
 
 
@@ -126,6 +112,12 @@ def trajectories(
 
 def boards(shown: Sequence[Board], level: float) -> Spec:
     """Gain against price, a panel per board, with the names of what is best at each price."""
+    for board in shown:
+        if any(row.gain is None for row in board.rows):
+            raise InvalidInput(
+                f"{board.name} must leave something to gain to be drawn, got an {board.measure} of "
+                f"0 for {board.reference}: look at .to_frame()"
+            )
     about = (
         f"Higher is better, further right costs more. Bars: {level:.0%} intervals. "
         "▼: further below than shown"

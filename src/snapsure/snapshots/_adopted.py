@@ -1,37 +1,31 @@
 """Checkpoints that other tools left in a folder, read where they lie.
 
 Lightning's `.ckpt`, Hugging Face's `checkpoint-*` folders (sharded too), plain `.pt`, `.pth` and
-`.safetensors`, Keras's `.weights.h5`.
+`.safetensors`, skorch's among them, Keras's `.weights.h5` and `.keras`.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from snapsure import _files
-from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
-from snapsure.snapshots import _weights
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.snapshots import _keras, _skorch, _weights
 from snapsure.snapshots._base import Snapshots, unknown_epoch
 from snapsure.snapshots._numbering import Times, in_name, numbered
 from snapsure.snapshots._pretrained import renamed
 
 _PICKLES = (".ckpt", ".pt", ".pth")
-_ENDS = (*_PICKLES, ".safetensors", ".weights.h5")
-# Hidden files, and what training loops keep beside the weights.
-_NO_NETWORK = (".", "optimizer", "scheduler", "scaler", "rng_state")
+_ENDS = (*_PICKLES, ".safetensors", *_keras.ENDS)
+# Hidden files, and what training loops keep beside the weights; of the last two, skorch says first
+# which training they are of (`train_end_optimizer.pt`).
+_NO_NETWORK = (".", "optimizer", "scheduler", "scaler", "rng_state", "criterion")
+_NO_NETWORK_ENDS = ("_optimizer", "_criterion")
 _WRAPPERS = ("module.", "model.")
-
-
-@runtime_checkable
-class ReadsKeras(Protocol):
-    """A model that takes Keras's own weight files, as keras.Model does."""
-
-    def load_weights(self, filepath: str) -> None:
-        """Take the weights of a `.weights.h5` file."""
 
 
 class Checkpoint(NamedTuple):
@@ -44,7 +38,7 @@ class Checkpoint(NamedTuple):
         """All its tensors, by the names in the files."""
         state: dict[str, Tensor] = {}
         for file in self.files:
-            state |= _read_h5(file) if file.suffix == ".h5" else _weights.read_checkpoint(file)
+            state |= _keras.read(file) if _keras.is_keras(file) else _weights.read_checkpoint(file)
         if not state:
             raise InvalidInput(
                 f"checkpoint {self.files[0]} must hold at least one tensor, got none: move it away"
@@ -52,7 +46,10 @@ class Checkpoint(NamedTuple):
         return _weights.without_compile(state)
 
     def times(self) -> Times:
-        """Epoch and step, where they are told inside."""
+        """Epoch and step, where they are told inside or beside."""
+        noted = _skorch.last_epoch(self.files[0])
+        if noted:
+            return Times(_whole(noted.get("epoch")), None)
         if self.files[0].suffix in _PICKLES:
             content = _weights.unpickled(self.files[0])
             told = content if isinstance(content, Mapping) else {}
@@ -115,14 +112,9 @@ class Adopted(Snapshots):
         """
         checkpoint = self._checkpoint(epoch)
         file = checkpoint.files[0]
-        if file.suffix == ".h5":
-            if not isinstance(model, ReadsKeras):
-                raise InvalidInput(
-                    f"`model` must be a Keras model for {file.name}, got {type(model).__name__}: "
-                    "wrap it in snapsure.integrations.keras.Classifier"
-                )
+        if _keras.is_keras(file):
             checkpoint.state()  # refuses what is empty or cut short
-            _load_h5(model, file, epoch)
+            _keras.load_into(model, file, epoch)
             return
         network, state = _weights.unwrapped(model), checkpoint.state()
         own = network.state_dict()
@@ -280,12 +272,13 @@ def _shards(index: Path) -> tuple[Path, ...]:
 
 
 def _plain(folder: Path) -> list[Checkpoint]:
-    return [
+    found = [
         Checkpoint(path.name.removesuffix(end), (path,))
         for path in sorted(folder.iterdir())
         for end in _ENDS
         if path.name.endswith(end) and path.is_file() and not path.name.startswith(_NO_NETWORK)
     ]
+    return [one for one in found if not one.name.endswith(_NO_NETWORK_ENDS)]
 
 
 def _trainer_state(folder: Path) -> Mapping[str, object]:
@@ -301,34 +294,3 @@ def _whole(value: object) -> int | None:
     if isinstance(value, int | float) and abs(value - round(value)) < 1e-6 and value >= 0:
         return round(value)
     return None
-
-
-def _load_h5(model: ReadsKeras, path: Path, epoch: int) -> None:
-    try:
-        model.load_weights(str(path))
-    except (KeyError, ValueError) as error:
-        raise WrongArchitecture(
-            f"checkpoint of epoch {epoch} ({path}) must have the architecture of `model`, got "
-            f"Keras's refusal ({str(error).splitlines()[0]}): build the model that it was taken of"
-        ) from None
-
-
-def _read_h5(path: Path) -> dict[str, Tensor]:
-    import h5py
-    import torch
-
-    state: dict[str, Tensor] = {}
-
-    def keep(name: str, item: object) -> None:
-        if isinstance(item, h5py.Dataset):
-            state[name] = torch.tensor(item[()])
-
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(keep)
-    except OSError as error:
-        raise CorruptFile(
-            f"{path} must be a whole HDF5 file, got one that cannot be read ({error}): copy it "
-            "again"
-        ) from None
-    return state

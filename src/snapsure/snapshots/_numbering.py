@@ -9,7 +9,7 @@ from typing import NamedTuple
 from snapsure.errors import InvalidInput
 
 _DECIMAL = re.compile(r"\d+\.\d+")
-_EPOCH = re.compile(r"epoch[\s=_.-]*(\d+)", re.IGNORECASE)
+_EPOCH = re.compile(r"(?:epoch|params)[\s=_.-]*(\d+)", re.IGNORECASE)  # skorch: params_3.pt
 _STEP = re.compile(r"(?:step|checkpoint)[\s=_.-]*(\d+)", re.IGNORECASE)
 
 

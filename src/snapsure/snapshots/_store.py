@@ -50,8 +50,9 @@ class SnapshotStore(Snapshots):
         """Read what other tools left in a folder, without copying or changing it.
 
         Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded too),
-        plain `.pt`, `.pth` and `.safetensors` state dicts, Keras's `.weights.h5`. What comes back
-        can be scored like a store, and not be written to.
+        plain `.pt`, `.pth` and `.safetensors` state dicts, skorch's among them, Keras's
+        `.weights.h5` and `.keras`. What comes back can be scored like a store, and not be written
+        to.
 
         Epochs are taken from the names as they stand there, or from inside; where an epoch has
         several checkpoints, the steps are. Weights are found under whatever prefix they have

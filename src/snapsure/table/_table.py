@@ -22,12 +22,13 @@ from snapsure.table._pieces import (
     replacing,
     writer_of,
 )
+from snapsure.table._viewed import Viewed
 
 _SUM_TOLERANCE = 1e-3
 _OTHERS = 0.01  # rows whose largest logit may be another class: logits may have been rounded
 
 
-class ScoreTable:
+class ScoreTable(Viewed):
     """κ of T snapshots for n points, with what the final snapshot predicts.
 
     Made by `score`, by `ScoreTable.from_probabilities`, or read by `ScoreTable.open`.

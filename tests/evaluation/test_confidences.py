@@ -1,0 +1,95 @@
+"""Confidences point by point, against the same steps written out."""
+
+import numpy as np
+import pytest
+
+from snapsure import AES, LES, PES, Final, Platt, ScoreTable, confidences
+from snapsure.errors import InvalidInput
+from tests.evaluation.test_evaluate import simulated
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulated()
+
+
+def by_hand(table, make, name, seed):
+    """Fitted on one half, asked for the other, and the other way round."""
+    order = np.random.default_rng(seed).permutation(table.y_hat.size)
+    halves = [np.sort(half) for half in (order[: order.size // 2], order[order.size // 2 :])]
+    p = np.full(order.size, np.nan)
+    for learn, rest in (halves, halves[::-1]):
+        estimator = make().fit(table.rows(learn), name)
+        p[rest] = estimator.confidence(table.rows(rest))
+        if not estimator.calibrated:
+            curve = Platt().fit(estimator.confidence(table.rows(learn)), table.errors[learn])
+            p[rest] = curve.predict_proba(p[rest])
+    return p
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_every_point_by_what_the_other_half_taught(table, seed):
+    found = confidences(table, seed=seed)
+    makers = {
+        "final": Final,
+        "AES k=10": lambda: AES(10),
+        "AES k=30": AES,
+        "AES k=50": lambda: AES(50),
+        "PES": PES,
+        "LES": LES,
+    }
+    assert list(found) == [f"{kind} of {name}" for name in table.names for kind in makers]
+    for name in table.names:
+        for kind, make in makers.items():
+            np.testing.assert_array_equal(
+                found[f"{kind} of {name}"], by_hand(table, make, name, seed)
+            )
+
+
+def test_sure_points_keep_their_order():
+    """Probabilities within a millionth of 1 are not cut off, as they are for a mean NLL."""
+    rng = np.random.default_rng(0)
+    odds = np.concatenate([rng.normal(0, 1, 2000), rng.normal(20, 1, 200)])
+    kappa = 1 / (1 + np.exp(-odds))
+    wrong = rng.random(2200) > kappa
+    table = ScoreTable.from_kappa(kappa[None], errors=wrong)
+    (p,) = confidences(table, methods=["final"]).values()
+    sure = p[2000:]
+    assert (sure > 1 - 1e-6).all()
+    assert np.unique(sure).size > 190
+
+
+def test_which_are_asked_for(table):
+    asked = confidences(table, names=["mc_dropout"], methods=["LES", "final"])
+    assert list(asked) == ["LES of mc_dropout", "final of mc_dropout"]
+
+
+def sentence(*arguments, **options):
+    with pytest.raises(InvalidInput) as caught:
+        confidences(*arguments, **options)
+    return str(caught.value)
+
+
+def test_refusals(table):
+    few = ScoreTable.from_kappa(np.random.default_rng(0).random((2, 20)), errors=[1] * 3 + [0] * 17)
+    assert sentence(few) == (
+        "`table` must have at least 4 wrong and 4 right points to fit on one half and answer for "
+        "the other, got 3 wrong of 20: score more points"
+    )
+    assert sentence(table, names=["entropy"]) == (
+        "`name` must be one of softmax, mc_dropout, got 'entropy': score that κ first, or choose "
+        "one of these"
+    )
+    assert sentence(table, methods=["AES k=31"]).startswith("`methods` must be some of final, ")
+    unlabelled = ScoreTable.from_kappa([[0.1, 0.2]])
+    assert sentence(unlabelled).startswith("`y` must be known to tell errors, ")
+
+
+def test_halves_without_an_error_still_answer():
+    """By chance one half may have none: Platt's curve knows how to do without."""
+    wrong = np.zeros(40, bool)
+    order = np.random.default_rng(0).permutation(40)
+    wrong[order[:4]] = True  # all in the first half
+    table = ScoreTable.from_kappa(np.random.default_rng(1).random((3, 40)), errors=wrong)
+    for p in confidences(table).values():
+        assert ((p >= 0) & (p <= 1)).all()
