@@ -318,7 +318,7 @@ def test_a_search_as_the_last_step_and_around():
 
 
 def test_epochs_of_a_network_as_a_table():
-    """The line of docs/sklearn.md, against copies that were made by hand."""
+    """The line of docs/integrations/sklearn.md, against copies that were made by hand."""
     model, probabilities, copies = MODELS["network"](), [], []
     for _ in range(4):
         model.partial_fit(*TRAIN, classes=np.arange(10))
