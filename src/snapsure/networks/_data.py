@@ -348,7 +348,7 @@ def _tensor(value: Any) -> Any:
 
 
 def _labels(value: Any, name: str) -> Ints:
-    labels = _validate.whole_numbers(value, f"labels of {name}")
+    labels = _validate.class_numbers(value, f"labels of {name}")
     if labels.ndim != 1:
         raise InvalidInput(
             f"`labels of {name}` must be one class number per point, got shape {labels.shape}: "

@@ -173,11 +173,11 @@ def _replacing(folder: Path) -> Iterator[Path]:
     _recover(folder)
     folder = folder.resolve()  # where a link leads to
     refuse_other_things(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    _files.make_folder(folder.parent)
     mark = uuid4().hex[:12]
     place = folder.with_name(f".partial-{mark}-{folder.name}")
     old = folder.with_name(f"{_REPLACED}{mark}-{folder.name}")
-    place.mkdir()
+    _files.make_folder(place)
     try:
         yield place
         if folder.exists():

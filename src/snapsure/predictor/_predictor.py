@@ -13,6 +13,7 @@ from snapsure._types import Bools, Floats, Ints
 from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
+from snapsure.estimators._base import refuse_no_table
 from snapsure.monitor import Monitor
 from snapsure.networks._data import Rows
 from snapsure.predictor._parts import (
@@ -169,11 +170,7 @@ class Predictor:
         """
         from snapsure.evaluation._choice import choose
 
-        if not isinstance(table, ScoreTable):
-            raise InvalidInput(
-                f"`table` must be a ScoreTable, got {type(table).__name__}: make one by `score`, "
-                "or open one by ScoreTable.open"
-            )
+        refuse_no_table(table)
         store = opened(snapshots)
         refuse_other_snapshots(table, store)
         if passes is not None:

@@ -53,7 +53,7 @@ class TableWriter:
     def write_digest(self, shard: int, digest: str) -> None:
         """Note of which inputs a shard is scored."""
         path = self.digest_file(shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(path.parent)
         _files.write_bytes(path, digest.encode())
 
     def read_digest(self, shard: int) -> str | None:
@@ -66,7 +66,7 @@ class TableWriter:
     def write(self, name: str, epoch: int | None, shard: int, values: Array) -> None:
         """Write a piece, whole or not at all."""
         path = self.file(name, epoch, shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(path.parent)
         _files.write_array(path, values)
 
     def read(self, name: str, epoch: int | None, shard: int) -> Array:
