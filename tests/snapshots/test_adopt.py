@@ -220,13 +220,15 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     model = network()
     assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load_into, model, 1) == (
         "a checkpoint must hold the model's network once, got it under 'student.' and 'teacher.': "
-        "say which, SnapshotStore.adopt(folder, prefix='student.')"
+        "say which, SnapshotStore.adopt(folder, prefix='student.') or --prefix student. on the "
+        "command line"
     )
     store = SnapshotStore.adopt(tmp_path, prefix="teacher.")
     store.load_into(model, 1)
     assert same(model.state_dict(), weights(2))
     assert same(store.load(1), weights(2))
     assert same(SnapshotStore.adopt(tmp_path, prefix="teacher").load(1), weights(2))
+    assert store.sha256(1) != SnapshotStore.adopt(tmp_path, prefix="student.").sha256(1)
     mistyped = SnapshotStore.adopt(tmp_path, prefix="techer.")
     for function, given in ((mistyped.load, (1,)), (mistyped.load_into, (model, 1))):
         assert sentence(InvalidInput, function, *given) == (

@@ -6,7 +6,6 @@ import threading
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from snapsure import Recorder, SnapshotStore, _files
 from snapsure.errors import CorruptFile, InvalidInput

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+import snapsure
 from snapsure import Budget, Evenly, Recorder, SnapshotStore
 from snapsure.errors import (
     CorruptFile,

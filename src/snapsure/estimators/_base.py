@@ -135,11 +135,9 @@ class Estimator(ABC):
 def refuse_no_table(table: Any) -> None:
     """Refuse what is no score table, and say how a bare array of κ becomes one."""
     if not isinstance(table, ScoreTable):
-        shape = getattr(table, "shape", None)
         raise InvalidInput(
-            f"`table` must be a ScoreTable, got {type(table).__name__}"
-            f"{'' if shape is None else f' of shape {tuple(shape)}'}: for an array of κ, (snapshots, "
-            "points), pass ScoreTable.from_kappa(kappa, errors); for a folder, "
+            f"`table` must be a ScoreTable, got {type(table).__name__}: for an array of κ, "
+            "(snapshots, points), pass ScoreTable.from_kappa(kappa, errors); for a folder, "
             "ScoreTable.open(folder)"
         )
 

@@ -1,4 +1,4 @@
-"""What `torch.save` wrote, read without running anything that came with it, unless it is trusted."""
+"""What `torch.save` wrote, read without running what came with it, unless it is trusted."""
 
 import pickle
 import re
@@ -21,6 +21,7 @@ def unpickled(path: Path, *, trust: bool = False) -> Any:
     Tensors and everyday values are made by `weights_only=True`, which runs no code. For anything
     else the file is refused; if it is trusted, it is read as `pickle` reads, with a warning.
     """
+    _refuse_other_bytes(path)
     mapped = _can_be_mapped(path)
     try:
         with torch.serialization.safe_globals(EVERYDAY):
@@ -57,19 +58,24 @@ def _trusted(path: Path, mapped: bool) -> Any:
         raise _unreadable(path, error) from None
 
 
-def _unreadable(path: Path, error: Exception) -> CorruptFile:
-    """What to say of bytes that torch does not take for a checkpoint."""
+def _refuse_other_bytes(path: Path) -> None:
+    """Refuse what does not begin as a checkpoint does, or lost its end."""
     with path.open("rb") as file:
-        start = file.read(4)
+        start = file.read(len(_ZIP))
     if not start:
-        got = "an empty file"
-    elif start == _ZIP and not is_zipfile(path):
-        got = "one that was cut short"
-    elif start != _ZIP and not start.startswith(_PICKLE):
-        got = "something that torch.save does not write"
-    else:
-        said = " ".join([type(error).__name__, *str(error).splitlines()[:1]])
-        got = f"one that cannot be read ({said})"
+        raise _not_whole(path, "an empty file")
+    if start == _ZIP and not is_zipfile(path):
+        raise _not_whole(path, "one that was cut short")
+    if start != _ZIP and not start.startswith(_PICKLE):
+        raise _not_whole(path, "something that torch.save does not write")
+
+
+def _unreadable(path: Path, error: Exception) -> CorruptFile:
+    said = " ".join([type(error).__name__, *str(error).splitlines()[:1]])
+    return _not_whole(path, f"one that cannot be read ({said})")
+
+
+def _not_whole(path: Path, got: str) -> CorruptFile:
     return CorruptFile(
         f"{path} must be a whole checkpoint, got {got}: copy it again, or move it away if it is "
         "none"

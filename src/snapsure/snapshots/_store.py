@@ -46,9 +46,7 @@ class SnapshotStore(Snapshots):
         self._lock: WriterLock | None = None
 
     @staticmethod
-    def adopt(
-        folder: str | Path, *, prefix: str | None = None, trust: bool = False
-    ) -> Snapshots:
+    def adopt(folder: str | Path, *, prefix: str | None = None, trust: bool = False) -> Snapshots:
         """Read what other tools left in a folder, without copying or changing it.
 
         Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded too),

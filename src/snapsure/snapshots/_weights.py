@@ -169,8 +169,8 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> StateDict:
     if not _is_state(content):
         raise InvalidInput(
             f"checkpoint {path} must hold the weights of a network, alone or under "
-            f"{', '.join(_STATES)}, got {_told(content)}: save it by torch.save(model.state_dict(), "
-            "path)"
+            f"{', '.join(_STATES)}, got {_told(content)}: save it by "
+            "torch.save(model.state_dict(), path)"
         )
     return dict(state_of(content))
 
