@@ -78,18 +78,19 @@ def claim(folder: Path, mark: str, argument: str, of: str) -> bool:
         If the folder holds other things: nothing of others is touched.
     """
     make_writable(folder)
-    return claimed(folder, mark, argument, of)
-
-
-def claimed(folder: Path, mark: str, argument: str, of: str) -> bool:
-    """The same of a folder that is there or not, without making it."""
     marked = (folder / mark).exists()
-    if not marked and folder.is_dir() and any(folder.iterdir()):
+    if not marked:
+        refuse_other_things(folder, argument, of)
+    return marked
+
+
+def refuse_other_things(folder: Path, argument: str, of: str) -> None:
+    """Refuse a folder that holds anything."""
+    if folder.is_dir() and any(folder.iterdir()):
         raise InvalidInput(
             f"{argument} must be a new folder or one of {of}, got {folder} with other things in "
             "it: choose another"
         )
-    return marked
 
 
 def make_folder(folder: Path) -> None:

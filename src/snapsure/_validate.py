@@ -267,13 +267,13 @@ def class_numbers(value: ArrayLike, name: str) -> Ints:
     return whole_numbers(value, name)
 
 
-def in_range(labels: Ints, classes: int, what: str) -> None:
-    """Refuse true labels that are neither a class nor `NO_CLASS`."""
+def in_range(labels: Ints, classes: int, what: str, start: int = 0) -> None:
+    """Refuse true labels that are neither a class nor `NO_CLASS`; the first is row `start`."""
     bad = np.flatnonzero((labels < NO_CLASS) | (labels >= classes))
     if bad.size:
         raise InvalidInput(
             f"{what} must lie in 0…{classes - 1}, or be −1 for points of none of the classes, got "
-            f"{labels[bad[0]]} at row {bad[0]}: number the classes as the model does"
+            f"{labels[bad[0]]} at row {start + bad[0]}: number the classes as the model does"
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import torch
 from torch import nn
 
 from snapsure import _files, estimators
@@ -56,7 +57,9 @@ def save(predictor: "Predictor", folder: Path) -> None:
         _files.write_bytes(place / CONTENT, json.dumps(content, indent=1).encode())
 
 
-def load(folder: Path, model: nn.Module | str | None, memory: int) -> "Predictor":
+def load(
+    folder: Path, model: nn.Module | str | None, memory: int, device: str | torch.device | None
+) -> "Predictor":
     """Read it, and refuse what is not as it was saved."""
     from snapsure.predictor._predictor import Predictor
 
@@ -83,6 +86,7 @@ def load(folder: Path, model: nn.Module | str | None, memory: int) -> "Predictor
         kappa=kappa,
         classes=content["classes"],
         memory=memory,
+        device=device,
         provenance=content["provenance"],
     )
     predictor.factory = predictor.factory or content["model"]
