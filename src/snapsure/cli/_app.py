@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -83,7 +83,14 @@ def wide_console() -> Console:
     return Console(width=max(Console().width, 130))
 
 
-def _warn(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning as one line; those of other libraries say where they come from."""
     ours = Path(filename).is_relative_to(Path(__file__).parents[1])
     typer.echo(f"snapsure: warning: {message}" if ours else f"{filename}: {message}", err=True)
