@@ -230,9 +230,9 @@ def test_one_logit_is_told_how_to_become_two(tmp_path, flat):
     store.save(model, 1)
     data = (X, Y % 2)
     assert refusal(lambda: score(model, store, data, progress=False)) == (
-        f"`model` must give one logit per class, got one per point (shape {(2,) if flat else (2, 1)}"
-        "): of a binary classifier's logit z, before its sigmoid, make two by "
-        "model.register_forward_hook(lambda module, args, z: "
+        "`model` must give one logit per class, got one per point (shape "
+        f"{(2,) if flat else (2, 1)}): of a binary classifier's logit z, before its sigmoid, make "
+        "two by model.register_forward_hook(lambda module, args, z: "
         "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
     )
     model.register_forward_hook(

@@ -1,6 +1,7 @@
 """Checkpoints that are more than tensors: read if harmless, if trusted, or refused by name."""
 
 import os
+import sys
 import types
 import uuid
 import warnings
@@ -156,9 +157,9 @@ def test_a_trusted_file_of_classes_that_are_gone(tmp_path, monkeypatch):
     path = tmp_path / "epoch-1.pt"
     gone = types.ModuleType("of_that_training")
     gone.Config = type("Config", (), {"__module__": "of_that_training"})
-    monkeypatch.setitem(__import__("sys").modules, "of_that_training", gone)
+    monkeypatch.setitem(sys.modules, "of_that_training", gone)
     torch.save({"model": network().state_dict(), "config": gone.Config()}, path)
-    monkeypatch.delitem(__import__("sys").modules, "of_that_training")
+    monkeypatch.delitem(sys.modules, "of_that_training")
     store = SnapshotStore.adopt(tmp_path, trust=True)
     with pytest.warns(UserWarning, match="is trusted"):
         assert sentence(InvalidInput, store.load, 1) == (
