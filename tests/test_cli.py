@@ -233,7 +233,7 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
         "--address must come with --executor ray, got 'auto' alone: add that"
     )
     assert refused(score(workplace, "--model", "mine")) == (
-        "--model must be package.module:name, got 'mine': write both"
+        "--model must be package.module:name or file.py:name, got 'mine': write both"
     )
     assert refused(score(workplace, "--model", "other:network")) == (
         "--model must name a function to call, got 'other:network', which raised "
@@ -249,14 +249,22 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
     )
     np.savez(workplace / "wrong.npz", images=np.zeros(3))
     assert refused(score(workplace, "--data", "wrong.npz", out="p")) == (
-        "--data must hold an array x (and y), got images in wrong.npz: rename them"
+        "--data must hold an array x (and y), got images in wrong.npz: write it by "
+        "np.savez(path, x=…, y=…)"
     )
     (workplace / "torn.npz").write_bytes((workplace / "test.npz").read_bytes()[:500])
-    for name in ("gone.npz", "torn.npz"):
-        assert refused(score(workplace, "--data", name, out="q")).startswith(
-            f"--data must be an .npz file, got {name} ("
+    for name, why in (
+        ("gone.npz", "there is no such file"),
+        ("torn.npz", "it was cut short, or is something else"),
+    ):
+        assert refused(score(workplace, "--data", name, out="q")) == (
+            f"--data must be a whole .npz file, got {name} ({why}): write it by "
+            "np.savez(path, x=…, y=…)"
         )
-    assert "/proc/nowhere" in refused(score(workplace, out="/proc/nowhere"))
+    assert refused(score(workplace, out="/proc/nowhere")) == (
+        "cannot write to /proc/nowhere (No such file or directory): choose a folder that can be "
+        "written to"
+    )
 
 
 def test_the_demo_touches_no_folder_of_others(tmp_path):

@@ -356,7 +356,7 @@ def test_of_many_streams_one_must_show_the_evidence_for_all():
         ),
         (
             lambda: watch(alpha=5),
-            "`alpha` must lie in (0, 1), got 5: write 95 % as 0.95",
+            "`alpha` must lie in (0, 1), got 5: write 5 % as 0.05",
         ),
         (
             lambda: watch(risk=1),

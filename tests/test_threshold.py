@@ -296,7 +296,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([True], 2)}),
-            "`within['a']` must lie in (0, 1), got 2: write 95 % as 0.95",
+            "`within['a']` must lie in (0, 1), got 2: write 2 % as 0.02",
         ),
         (
             lambda: Threshold.at_cost([0.1], [0], error=-1, review=1),

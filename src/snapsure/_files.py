@@ -4,8 +4,9 @@ import errno
 import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -33,17 +34,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
         flush_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, nothing can be removed
+            temporary.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 error.errno,
                 f"no space left to write {path.name} in {path.parent}: free some and write it "
                 "again; what was there before is whole",
             ) from None
-        raise StorageError(
-            error.errno,
-            f"cannot write {path.name} in {path.parent} ({error.strerror}): choose a folder that "
-            "can be written to; what was there before is whole",
+        raise cannot_write(
+            f"{path.name} in {path.parent}", error, "; what was there before is whole"
         ) from None
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -77,14 +77,46 @@ def claim(folder: Path, mark: str, argument: str, of: str) -> bool:
     InvalidInput
         If the folder holds other things: nothing of others is touched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_writable(folder)
     marked = (folder / mark).exists()
-    if not marked and any(folder.iterdir()):
+    if not marked:
+        refuse_other_things(folder, argument, of)
+    return marked
+
+
+def refuse_other_things(folder: Path, argument: str, of: str) -> None:
+    """Refuse a folder that holds anything."""
+    if folder.is_dir() and any(folder.iterdir()):
         raise InvalidInput(
             f"{argument} must be a new folder or one of {of}, got {folder} with other things in "
             "it: choose another"
         )
-    return marked
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, or say why that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(f"to {folder}", error) from None
+
+
+def make_writable(folder: Path) -> None:
+    """The same, trying that a file can be written there, which nobody sees."""
+    make_folder(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise cannot_write(f"to {folder}", error) from None
+
+
+def cannot_write(what: str, error: OSError, rest: str = "") -> StorageError:
+    """What to say where the system refuses to write."""
+    return StorageError(
+        error.errno,
+        f"cannot write {what} ({error.strerror}): choose a folder that can be written to{rest}",
+    )
 
 
 def remove_partial(folder: Path, names: re.Pattern[str]) -> None:

@@ -164,6 +164,7 @@ def logits(value: ArrayLike, name: str = "logits") -> Floats:
 
 def labels(value: ArrayLike, shape: tuple[int, ...], name: str, of: str) -> Ints:
     """Give the class of each point of an array `of`, (n, classes), whose shape is given."""
+    _refuse_names(_read(value, name), name)
     x = whole_numbers(_column(value, name), name)
     same_length(of, shape[:1], name, x.size)
     in_range(x, shape[1], f"`{name}`")
@@ -174,9 +175,10 @@ def fraction(value: float, name: str, *, open_above: bool = False) -> float:
     """Give a number in (0, 1], or in (0, 1)."""
     x = number(value, name)
     if not 0 < x <= 1 or (open_above and x == 1):
+        example = x if 1 < x < 100 else 95 if open_above else 80
         raise InvalidInput(
             f"`{name}` must lie in (0, 1{')' if open_above else ']'}, got {value}: "
-            f"write {'95 % as 0.95' if open_above else '80 % as 0.8'}"
+            f"write {example:g} % as {example / 100:g}"
         )
     return x
 
@@ -259,30 +261,25 @@ def whole_numbers(value: ArrayLike, name: str) -> Ints:
     return x.astype(np.int64)
 
 
-def in_range(labels: Ints, classes: int, what: str) -> None:
-    """Refuse true labels that are neither a class nor `NO_CLASS`."""
+def class_numbers(value: ArrayLike, name: str) -> Ints:
+    """Read class ids, and say how to number the classes where their names came."""
+    _refuse_names(_read(value, name), name)
+    return whole_numbers(value, name)
+
+
+def in_range(labels: Ints, classes: int, what: str, start: int = 0) -> None:
+    """Refuse true labels that are neither a class nor `NO_CLASS`; the first is row `start`."""
     bad = np.flatnonzero((labels < NO_CLASS) | (labels >= classes))
     if bad.size:
         raise InvalidInput(
             f"{what} must lie in 0…{classes - 1}, or be −1 for points of none of the classes, got "
-            f"{labels[bad[0]]} at row {bad[0]}: number the classes as the model does"
+            f"{labels[bad[0]]} at row {start + bad[0]}: number the classes as the model does"
         )
 
 
 def numbers(value: ArrayLike, name: str) -> Array:
     """Read lists, arrays and tensors as a NumPy array of numbers, torch never being imported."""
-    try:
-        x = np.asarray(_from_torch(value))
-    except Exception as error:
-        if "inhomogeneous" in str(error):
-            raise InvalidInput(
-                f"`{name}` must be a rectangular array, got rows of different lengths: "
-                "give every row the same length"
-            ) from None
-        raise InvalidInput(
-            f"`{name}` must be readable by NumPy, got {type(value).__name__} ({error}): "
-            "pass a list or an array"
-        ) from None
+    x = _read(value, name)
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise InvalidInput(f"`{name}` must have no masked values, got a masked array: drop them")
     if x.dtype == np.object_ and x.ndim == 0:
@@ -294,6 +291,32 @@ def numbers(value: ArrayLike, name: str) -> Array:
             f"`{name}` must hold real numbers, got dtype {x.dtype}: convert it to float"
         )
     return x.astype(x.dtype.newbyteorder("="), copy=False)
+
+
+def _read(value: ArrayLike, name: str) -> Array:
+    """Read lists, arrays and tensors as a NumPy array of anything."""
+    try:
+        x: Array = np.asarray(_from_torch(value))
+    except Exception as error:
+        if "inhomogeneous" in str(error):
+            raise InvalidInput(
+                f"`{name}` must be a rectangular array, got rows of different lengths: "
+                "give every row the same length"
+            ) from None
+        raise InvalidInput(
+            f"`{name}` must be readable by NumPy, got {type(value).__name__} ({error}): "
+            "pass a list or an array"
+        ) from None
+    return x
+
+
+def _refuse_names(x: Array, name: str) -> None:
+    if x.size and isinstance(x.flat[0], str):
+        raise InvalidInput(
+            f"`{name}` must hold class numbers (0, 1, …), got names such as {str(x.flat[0])!r}: "
+            "pass [classes.index(label) for label in labels], `classes` being the names in the "
+            "order of the model's outputs"
+        )
 
 
 def _from_torch(value: Any) -> Any:

@@ -44,6 +44,10 @@ class ScoringFailed(SnapsureError, RuntimeError):
 class StorageError(SnapsureError, OSError):
     """Something on disk is not as it should be, or could not be written."""
 
+    def __str__(self) -> str:
+        """The sentence alone; the system's number of the error is `errno`."""
+        return self.strerror or super().__str__()
+
 
 class CorruptFile(StorageError):
     """Bytes are missing or changed since they were written."""

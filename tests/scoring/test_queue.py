@@ -64,6 +64,7 @@ def test_no_more_than_so_many_groups_are_prepared_before_they_are_scored(plan, w
 
 
 def test_embeddings_left_by_another_run_cannot_block_this_one(plan):
+    plan.claim.take()
     for epoch in (4, 3, 2, 1):
         (plan.table.folder / "prepared" / str(epoch)).mkdir(parents=True)
         plan.note_prepared(epoch)

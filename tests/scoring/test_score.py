@@ -626,7 +626,8 @@ def test_changed_rows_in_the_middle_are_noticed(digits, tmp_path):
         score(digits.model(), digits.store, first, SoftmaxResponse(), out=out, progress=False)
         assert refusal(digits, out=out, data=second) == (
             f"`out` must hold scores of the same inputs, got {out} with other data: "
-            "choose another folder, or delete this one"
+            "choose another folder, or replace these by overwrite=True (--overwrite on the command "
+            "line)"
         )
 
 
@@ -649,7 +650,8 @@ def test_a_folder_with_other_things_in_it(digits, tmp_path):
     score(digits.model(), digits.store, digits.test, SoftmaxResponse(), out=out, progress=False)
     assert refusal(digits, out=out, kappas=[MCDropout(3)], data=digits.train) == (
         f"`out` must hold scores of the same inputs, got {out} with other data and kappas: "
-        "choose another folder, or delete this one"
+        "choose another folder, or replace these by overwrite=True (--overwrite on the command "
+        "line)"
     )
 
 
@@ -664,13 +666,19 @@ def test_inputs_that_the_network_does_not_take_are_told(tmp_path):
         return str(caught.value)
 
     assert told(torch.rand(10, 4)) == (
-        "`data` must be what the network takes, got shape (2, 4), at which it failed (mat1 and "
-        "mat2 shapes cannot be multiplied (2x4 and 3x2)): give inputs as in training, the rows on "
-        "the first axis"
+        "`data` must be what the network takes, got torch.float32 of shape (2, 4), at which it "
+        "failed (mat1 and mat2 shapes cannot be multiplied (2x4 and 3x2)): give inputs as in "
+        "training, the rows on the first axis"
     )
-    assert "`data` must be what the network takes, got shape (2, 3), at which" in told(
-        torch.zeros(10, 3, dtype=torch.int64)
-    )
+    for dtype in (torch.int64, torch.float64, torch.float16):
+        said = told(torch.zeros(10, 3, dtype=dtype))
+        assert said.startswith(
+            f"`data` must be what the network takes, got {dtype} of shape (2, 3), at which it "
+            "failed (mat1 and mat2 must have the same dtype"
+        )
+        assert said.endswith(
+            "): convert them to the type of its weights, x.to(torch.float32), scaled as in training"
+        )
     x = torch.rand(700, 3)
     x[612, 1] = float("nan")
     assert told(x) == (

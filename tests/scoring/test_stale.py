@@ -93,7 +93,8 @@ def test_other_data_is_refused_wherever_it_differs(store, tmp_path, form):
     for x, y in differing():
         assert refusal(lambda x=x, y=y: run(x, y)) == (
             f"`out` must hold scores of the same inputs, got {out} with other data in rows "
-            f"0…{size - 1}: choose another folder, or delete this one"
+            f"0…{size - 1}: choose another folder, or replace these by overwrite=True "
+            "(--overwrite on the command line)"
         )
     assert content(out) == before
     run(X, Y)
@@ -179,7 +180,7 @@ def test_another_reference_is_refused(store, tmp_path, form):
     x[300:2000] = 0
     assert refusal(lambda: run(x)) == (
         f"`out` must hold scores of the same inputs, got {out} with other kappas: choose another "
-        "folder, or delete this one"
+        "folder, or replace these by overwrite=True (--overwrite on the command line)"
     )
 
 
@@ -211,7 +212,7 @@ def test_another_forward_is_refused(store, tmp_path):
     assert repr(Doubled(4, 3)) == repr(Tripled(4, 3))
     assert refusal(lambda: run(Tripled)) == (
         f"`out` must hold scores of the same inputs, got {out} with other model: choose another "
-        "folder, or delete this one"
+        "folder, or replace these by overwrite=True (--overwrite on the command line)"
     )
 
 
@@ -247,8 +248,8 @@ def test_a_table_saved_over_scores_is_not_taken_for_them(store, tmp_path):
     table.rows(np.arange(N)[::-1]).save(out)
     assert {path.name for path in out.iterdir()} == {"pieces-2", "table.json"}
     assert refusal(lambda: score(*arguments, out=out, progress=False)) == (
-        f"`out` must be a new folder or one of earlier scores, got {out} with other things in it: "
-        "choose another"
+        f"`out` must hold scores of the same inputs, got {out} with a finished table: choose "
+        "another folder, or replace these by overwrite=True (--overwrite on the command line)"
     )
     np.testing.assert_array_equal(
         ScoreTable.open(out).kappa("softmax"), table.kappa("softmax")[:, ::-1]

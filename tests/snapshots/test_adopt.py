@@ -220,13 +220,15 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     model = network()
     assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load_into, model, 1) == (
         "a checkpoint must hold the model's network once, got it under 'student.' and 'teacher.': "
-        "say which, SnapshotStore.adopt(folder, prefix='student.')"
+        "say which, SnapshotStore.adopt(folder, prefix='student.') or --prefix student. on the "
+        "command line"
     )
     store = SnapshotStore.adopt(tmp_path, prefix="teacher.")
     store.load_into(model, 1)
     assert same(model.state_dict(), weights(2))
     assert same(store.load(1), weights(2))
     assert same(SnapshotStore.adopt(tmp_path, prefix="teacher").load(1), weights(2))
+    assert store.sha256(1) != SnapshotStore.adopt(tmp_path, prefix="student.").sha256(1)
     mistyped = SnapshotStore.adopt(tmp_path, prefix="techer.")
     for function, given in ((mistyped.load, (1,)), (mistyped.load_into, (model, 1))):
         assert sentence(InvalidInput, function, *given) == (
@@ -272,9 +274,9 @@ def test_pickles_run_nothing(tmp_path, monkeypatch):
     store = SnapshotStore.adopt(tmp_path)  # the name tells the epoch: nothing is read yet
     assert sentence(UnsafeFile, store.load, 1) == (
         f"{tmp_path / 'epoch-1.ckpt'} must hold tensors and plain values alone, got a pickle that "
-        f"could run code on loading (it needs {os.mkdir.__module__}.mkdir): if you trust it, load "
-        "it yourself and save its state_dict(), or allow the type by "
-        "torch.serialization.add_safe_globals"
+        f"could run code on loading (it needs {os.mkdir.__module__}.mkdir): if you trust whoever "
+        "made it, pass trust=True (--trust on the command line); or load it yourself and save its "
+        "state_dict()"
     )
     (tmp_path / "epoch-1.ckpt").rename(tmp_path / "last.ckpt")
     with pytest.raises(UnsafeFile):
@@ -368,8 +370,8 @@ def test_a_single_folder_of_the_trainer_and_an_adapter(tmp_path):
 def test_an_empty_file_and_one_without_weights(tmp_path):
     (tmp_path / "epoch-1.pt").touch()
     assert sentence(CorruptFile, SnapshotStore.adopt(tmp_path).load, 1) == (
-        f"{tmp_path / 'epoch-1.pt'} must be a whole checkpoint, got one that cannot be read "
-        "(EOFError): copy it again"
+        f"{tmp_path / 'epoch-1.pt'} must be a whole checkpoint, got an empty file: copy it "
+        "again, or move it away if it is none"
     )
     (tmp_path / "epoch-1.pt").unlink()
     save_file({}, tmp_path / "epoch-1.safetensors")

@@ -6,7 +6,6 @@ import threading
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from snapsure import Recorder, SnapshotStore, _files
 from snapsure.errors import CorruptFile, InvalidInput
@@ -39,7 +38,7 @@ def test_files_of_others_are_refused_and_kept(tmp_path):
     for epoch in range(1, 6):
         save_file(weights(epoch), tmp_path / f"epoch-{epoch}.safetensors")
     before = content(tmp_path)
-    assert sentence(InvalidInput, Recorder(tmp_path).record, nn.Linear(2, 2), 6) == (
+    assert sentence(InvalidInput, Recorder, tmp_path) == (
         f"{tmp_path} must be a new folder or a store of snapshots, got epoch-1.safetensors and 4 "
         f"more and no manifest.json: `snapsure rebuild {tmp_path}` makes it one from them, "
         "SnapshotStore.adopt reads them as they are; or record into another folder"

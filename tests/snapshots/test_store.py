@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+import snapsure
 from snapsure import Budget, Evenly, Recorder, SnapshotStore
 from snapsure.errors import (
     CorruptFile,
@@ -455,7 +456,7 @@ def test_a_file_system_without_locks(store, monkeypatch):
 def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     assert sentence(StorageError, SnapshotStore(tmp_path / "file" / "run").save, network(), 1) == (
-        f"[Errno 20] cannot write snapshots to {tmp_path / 'file' / 'run'} (Not a directory): "
+        f"cannot write snapshots to {tmp_path / 'file' / 'run'} (Not a directory): "
         "choose a folder that can be written to"
     )
 
@@ -487,9 +488,10 @@ def test_recorder_refuses_a_folder_of_another_run(store):
     Recorder(store).record(network(), 5)
     assert sentence(InvalidInput, Recorder(store).record, network(), 2) == (
         f"`epoch` must come after those in {store.path} (latest 5), got 2: record into a new "
-        "folder, or call store.rewind(1) to resume from there"
+        "folder; or, where training starts again after epoch 1, remove the later ones before it "
+        f"does, snapsure.SnapshotStore({str(store.path)!r}).rewind(1)"
     )
-    store.rewind(1)
+    snapsure.SnapshotStore(str(store.path)).rewind(1)  # as it says, beside the store that is there
     assert Recorder(store, dtype="bfloat16").record(network(), 2)
     assert store.epochs == [2]
 
@@ -550,8 +552,9 @@ def test_checkpoints_of_other_tools(tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
     (tmp_path / "cut.pt").write_bytes((tmp_path / "plain.pt").read_bytes()[:-200])
-    assert sentence(CorruptFile, _weights.read_checkpoint, tmp_path / "cut.pt").startswith(
-        f"{tmp_path / 'cut.pt'} must be a whole checkpoint, got one that cannot be read ("
+    assert sentence(CorruptFile, _weights.read_checkpoint, tmp_path / "cut.pt") == (
+        f"{tmp_path / 'cut.pt'} must be a whole checkpoint, got one that was cut short: copy it "
+        "again, or move it away if it is none"
     )
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     assert sentence(CorruptFile, _weights.read_checkpoint, tmp_path / "cut.safetensors").startswith(

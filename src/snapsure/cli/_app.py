@@ -1,10 +1,12 @@
 """What all commands share: the application, how errors are told, how progress is."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -17,6 +19,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+Prefix = Annotated[
+    str | None,
+    typer.Option(
+        help="What stands before the network's names in another tool's checkpoints, such as net., "
+        "where they hold several networks."
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Read checkpoints that can run any code of whoever made them, with a warning each.",
+    ),
+]
 
 _EXTRAS = {
     "torch": "torch",
@@ -66,11 +83,26 @@ def wide_console() -> Console:
     return Console(width=max(Console().width, 130))
 
 
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning as one line; those of other libraries say where they come from."""
+    ours = Path(filename).is_relative_to(Path(__file__).parents[1])
+    typer.echo(f"snapsure: warning: {message}" if ours else f"{filename}: {message}", err=True)
+
+
 @contextmanager
 def told(resume: str) -> Iterator[None]:
-    """Turn what the library raises into a sentence and an exit code."""
+    """Turn what the library raises into a sentence and an exit code, and warnings into one."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            yield
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(str(error.name).partition(".")[0])
         hint = f": pip install 'snapsure[{extra}]'" if extra else ""

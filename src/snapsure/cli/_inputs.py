@@ -1,13 +1,13 @@
 """What the options of the command line name: data, networks, κ functions, executors, tables."""
 
 import csv
-import importlib
+import inspect
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -88,12 +88,17 @@ def refuse_twice(tables: list[Path]) -> None:
         raise InvalidInput(f"TABLES must be different folders, got {given}: name each once")
 
 
-def executor(name: str, address: str | None) -> Any:
+def executor(name: str, address: str | None, device: str | None = None) -> Any:
     from snapsure.scoring import LocalExecutor, RayExecutor
 
     if name not in _EXECUTORS:
         raise InvalidInput(
             f"--executor must be one of {', '.join(_EXECUTORS)}, got {name!r}: choose among these"
+        )
+    if name == "ray" and device is not None:
+        raise InvalidInput(
+            f"--device must come with --executor local, got {device!r} and ray, whose workers take "
+            "a GPU if the cluster has any: leave it out"
         )
     if name == "ray":
         return RayExecutor(address)
@@ -101,7 +106,7 @@ def executor(name: str, address: str | None) -> Any:
         raise InvalidInput(
             f"--address must come with --executor ray, got {address!r} alone: add that"
         )
-    return LocalExecutor()
+    return LocalExecutor(device=device)
 
 
 def search_here() -> None:
@@ -112,16 +117,65 @@ def search_here() -> None:
 
 def named(spec: str, option: str) -> Any:
     """What package.module:name gives when called, the working folder being searched first."""
-    return _tried(spec, option, found(spec, option))
+    function = found(spec, option)
+    _refuse_no_maker(function, spec, option)
+    return _tried(spec, option, function)
 
 
 def found(spec: str, option: str) -> Any:
-    """What package.module:name is, the working folder being searched first."""
-    module, _, name = spec.partition(":")
+    """What package.module:name or file.py:name is, the working folder being searched first."""
+    from snapsure.networks._factory import imported
+
+    module, _, name = spec.rpartition(":")
     if not module or not name:
-        raise InvalidInput(f"{option} must be package.module:name, got {spec!r}: write both")
+        raise InvalidInput(
+            f"{option} must be package.module:name or file.py:name, got {spec!r}: write both"
+        )
     search_here()
-    return _tried(spec, option, lambda: getattr(importlib.import_module(module), name))
+    return _tried(spec, option, lambda: getattr(imported(module), name))
+
+
+def _refuse_no_maker(thing: Any, spec: str, option: str) -> None:
+    """Refuse what cannot be called as it is, with the line that makes it so."""
+    module, _, name = spec.rpartition(":")
+    torch = sys.modules.get("torch")
+    if not callable(thing) or (torch is not None and isinstance(thing, torch.nn.Module)):
+        raise InvalidInput(
+            f"{option} must name a function to call, got {spec!r}, which is a "
+            f"{type(thing).__name__} already: write `def make(): return {name}` there, and name "
+            f"{module}:make"
+        )
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):  # some that are written in C do not tell
+        return
+    needs = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if needs:
+        given = ", ".join(f"{each}=…" for each in needs)
+        raise InvalidInput(
+            f"{option} must name a function to call without arguments, got {spec!r}, which needs "
+            f"{', '.join(needs)}: write `def make(): return {name}({given})` there, and name "
+            f"{module}:make"
+        )
+
+
+def snapshots_of(folder: Path | str, prefix: str | None, trust: bool) -> Any:
+    """Snapshots in a folder, told from others in it, and trusted, where options say so."""
+    from snapsure.snapshots import SnapshotStore
+    from snapsure.snapshots._adopted import is_foreign
+
+    if not is_foreign(Path(folder)):
+        if prefix is not None:
+            raise InvalidInput(
+                f"--prefix must come with another tool's checkpoints, got a store in {folder}: "
+                "leave it out, and let --model make the module that was recorded"
+            )
+        return SnapshotStore(folder)
+    return SnapshotStore.adopt(folder, prefix=prefix, trust=trust)
 
 
 def _tried(spec: str, option: str, work: Callable[[], Any]) -> Any:
@@ -171,48 +225,97 @@ def images_of(path: Path) -> Any:
         raise InvalidInput(f"--images must be .npy or .npz, got {path} ({error})") from None
 
 
-def inputs_of(spec: str, option: str) -> Any:
-    """Data as `data_of`, or inputs alone from an .npy file, which is not read at once."""
-    if not spec.endswith(".npy"):
-        from snapsure.networks._data import Rows
+def inputs_of(spec: str, option: str, batch_size: int | None = None) -> Any:
+    """Data as `data_of`, in batches; inputs alone from an .npy file are not read at once."""
+    from snapsure.networks._data import Rows
 
-        return Rows.of(data_of(spec, option), "data")
-    try:
-        return np.load(spec, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(f"{option} must be an .npy file, got {spec} ({error})") from None
+    return Rows.of(data_of(spec, option), "data", batch_size)
 
 
-def note_source(table: Path, model: str, snapshots: Path) -> None:
+def note_source(table: Path, model: str, snapshots: Path, prefix: str | None) -> None:
     """Leave beside the scores what they were made with, for `snapsure fit`."""
-    content = {"model": model, "snapshots": str(snapshots.resolve())}
+    content = {"model": model, "snapshots": str(snapshots.resolve()), "prefix": prefix}
     _files.write_bytes(table / _SOURCE, json.dumps(content, indent=1).encode())
 
 
 def source_of(table: Path, given: str | None, name: str) -> str:
     """What an option says, or what the table was scored with."""
-    if given is not None:
-        return given
-    try:
-        return str(json.loads((table / _SOURCE).read_bytes())[name])
-    except (OSError, ValueError, KeyError):
+    known = _source(table).get(name) if given is None else given
+    if known is None:
         raise InvalidInput(
             f"--{name} must be given where the table does not say it (`snapsure score` leaves "
             f"{_SOURCE} in it), got none in {table}: add --{name}"
-        ) from None
+        )
+    return str(known)
+
+
+def prefix_of(table: Path, given: str | None) -> str | None:
+    """What an option says, or what the table was scored with, if anything."""
+    return _source(table).get("prefix") if given is None else given
+
+
+def _source(table: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((table / _SOURCE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def data_of(spec: str, option: str) -> Any:
-    """Data by function, or from an .npz file with x and, if known, y."""
-    if not spec.endswith(".npz"):
-        return named(spec, option)
+    """Data by function, from an .npz file with x and, if known, y, or inputs from an .npy file."""
+    if spec.endswith(".npz"):
+        return _from_npz(spec, option)
+    if spec.endswith(".npy"):
+        return (_from_npy(spec, option), None)
+    if ":" not in spec and Path(spec).is_file():
+        raise InvalidInput(
+            f"{option} must be an .npz or .npy file, or package.module:function, got {spec}: write "
+            "a function that reads it and gives (inputs, labels), and name that"
+        )
+    return named(spec, option)
+
+
+def _from_npz(spec: str, option: str) -> Any:
+    _refuse_bytes(spec, option, whole=is_zipfile(spec))
     try:
-        with np.load(spec, allow_pickle=False) as file:
+        with Path(spec).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
-    except (OSError, ValueError, TypeError, BadZipFile) as error:
-        raise InvalidInput(f"{option} must be an .npz file, got {spec} ({error})") from None
+    except Exception as error:  # whatever damaged bytes make NumPy or zlib say
+        raise _no_arrays(spec, option, str(error).splitlines()[0]) from None
     if "x" not in arrays:
         raise InvalidInput(
-            f"{option} must hold an array x (and y), got {', '.join(arrays)} in {spec}: rename them"
+            f"{option} must hold an array x (and y), got {', '.join(arrays) or 'none'} in {spec}: "
+            "write it by np.savez(path, x=…, y=…)"
         )
     return (arrays["x"], arrays.get("y"))
+
+
+def _from_npy(spec: str, option: str) -> Any:
+    magic = b"\x93NUMPY"
+    _refuse_bytes(spec, option, whole=True)
+    with Path(spec).open("rb") as file:
+        _refuse_bytes(spec, option, whole=file.read(len(magic)) == magic)
+    try:
+        return np.load(spec, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise _no_arrays(spec, option, str(error).splitlines()[0]) from None
+
+
+def _refuse_bytes(spec: str, option: str, *, whole: bool) -> None:
+    """Refuse a file that is not there, or that NumPy would take for a pickle."""
+    path = Path(spec)
+    if not path.is_file():
+        raise _no_arrays(spec, option, "there is no such file")
+    if not path.stat().st_size:
+        raise _no_arrays(spec, option, "it is empty")
+    if not whole:
+        raise _no_arrays(spec, option, "it was cut short, or is something else")
+
+
+def _no_arrays(spec: str, option: str, why: str) -> InvalidInput:
+    kind = Path(spec).suffix
+    way = "np.savez(path, x=…, y=…)" if kind == ".npz" else "np.save(path, x)"
+    return InvalidInput(
+        f"{option} must be a whole {kind} file, got {spec} ({why}): write it by {way}"
+    )

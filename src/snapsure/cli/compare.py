@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from snapsure.cli import _inputs as inputs
 from snapsure.cli._app import app, told
@@ -38,6 +39,9 @@ def compare(
     plot: Annotated[
         Path | None, typer.Option(help="A picture of quality against price, to be written.")
     ] = None,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="All columns, for a wide terminal: 200 characters.")
+    ] = False,
     form: Annotated[
         str, typer.Option("--format", help="terminal, markdown, latex or json.")
     ] = "terminal",
@@ -65,9 +69,24 @@ def compare(
         if form == "json":
             typer.echo(json.dumps(outcome.as_dict(), indent=1))
         elif form == "terminal":
-            console = Console(width=max(Console().width, 200))
+            console = Console(width=max(Console().width, 200 if wide else 80))
             for board in leaderboard.boards_of(outcome):
-                console.print(leaderboard.as_table(board, outcome))
+                table = leaderboard.as_table(board, outcome)
+                console.print(table if wide else _narrow(table, board.measure))
+            if not wide:
+                typer.echo("--wide shows all columns, p-values and verdicts.", err=True)
         else:
             written = leaderboard.as_markdown if form == "markdown" else leaderboard.as_latex
             typer.echo(written(outcome), nl=False)
+
+
+def _narrow(table: Table, measure: str) -> Table:
+    """The columns that tell most, for 80 characters."""
+    heads = ("method", measure, "passes", "gain")
+    chosen = [column for column in table.columns if column.header in heads]
+    narrow = Table(title=table.title, title_justify="left", title_style="")
+    for column in chosen:
+        narrow.add_column(column.header, justify=column.justify, no_wrap=True)
+    for cells in zip(*(column.cells for column in chosen), strict=True):
+        narrow.add_row(*cells)
+    return narrow

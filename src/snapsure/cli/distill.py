@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import app, told
+from snapsure.cli._app import Prefix, Trust, app, told
 from snapsure.cli._training import Accelerator, Devices, Precision
 from snapsure.errors import InvalidInput
 
@@ -47,6 +47,8 @@ def distill(
         str | None,
         typer.Option(help="package.module:function from a batch of inputs to one that is varied."),
     ] = None,
+    prefix: Prefix = None,
+    trust: Trust = False,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the training.")] = 0,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
@@ -67,7 +69,7 @@ def distill(
         fabric = launched(accelerator, devices, precision)
         student = Student(
             model,
-            snapshots,
+            inputs.snapshots_of(snapshots, prefix, trust),
             inputs.data_of(data, "--data"),
             out,
             start=start,

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import app, told
+from snapsure.cli._app import Prefix, Trust, app, told
 
 
 @app.command()
@@ -32,6 +32,8 @@ def fit(
         str | None,
         typer.Option(help="Folder of snapshots; what the table was scored with if left out."),
     ] = None,
+    prefix: Prefix = None,
+    trust: Trust = False,
     classes: Annotated[
         Path | None, typer.Option(help="Names of the classes, one per line.")
     ] = None,
@@ -47,11 +49,12 @@ def fit(
         factory = inputs.source_of(table, model, "model")
         folder = inputs.source_of(table, snapshots, "snapshots")
         inputs.search_here()
+        store = inputs.snapshots_of(folder, inputs.prefix_of(table, prefix), trust)
         names = None if classes is None else inputs.lines(classes, "--classes")
         with Console(stderr=True).status("comparing estimators …"):
             predictor = Predictor.fit(
                 factory,
-                folder,
+                store,
                 scores,
                 risk=risk,
                 delta=delta,

@@ -29,6 +29,14 @@ def predict(
         Path | None,
         typer.Option(help="Watch the promise: a file that is made, or goes on from run to run."),
     ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows per forward pass; 256, or what a DataLoader says."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:1, mps; the best there is if not given."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
 ) -> None:
     """Label, confidence and accept or not for new inputs; interrupted, the same command resumes."""
@@ -41,9 +49,9 @@ def predict(
 
         refuse_unknown_form(out)
         inputs.search_here()
-        rows = inputs.inputs_of(data, "--data")
+        rows = inputs.inputs_of(data, "--data", batch_size)
         with Console(stderr=True).status("loading …"):
-            loaded = Predictor.load(predictor, model)
+            loaded = Predictor.load(predictor, model, device=device)
         console = Console(stderr=True)
         with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("answering", total=None)

@@ -9,18 +9,21 @@ from typing import Annotated
 import typer
 
 from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import app, told
+from snapsure.cli._app import Prefix, Trust, app, told
 
 
 @app.command()
 def score(
-    model: Annotated[str, typer.Option(help="package.module:factory that makes the network.")],
+    model: Annotated[
+        str,
+        typer.Option(help="package.module:factory that makes the network, or file.py:factory."),
+    ],
     snapshots: Annotated[
         Path, typer.Option(help="Folder of snapshots, or of another tool's checkpoints.")
     ],
     data: Annotated[
         str,
-        typer.Option(help="package.module:function that gives the data, or an .npz of x and y."),
+        typer.Option(help="package.module:function that gives the data, .npz of x and y, or .npy."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the score table.")],
     kappa: Annotated[
@@ -37,17 +40,41 @@ def score(
         str | None,
         typer.Option(help="Address of the Ray cluster: auto, host:port, ray://host:port."),
     ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows per forward pass; 256, or what a DataLoader says."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:1, mps; the best there is if not given."),
+    ] = None,
+    prefix: Prefix = None,
+    trust: Trust = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace other scores in --out; nothing else is touched."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
 ) -> None:
     """Score every point with every snapshot; interrupted, the same command resumes."""
     with told("run the same command again: what is scored is kept"):
         from snapsure.scoring import score as run
 
-        by = inputs.executor(executor, address)
+        by = inputs.executor(executor, address, device)
         kappas = inputs.kappas(kappa.split(","), reference)
         network, points = inputs.named(model, "--model"), inputs.data_of(data, "--data")
+        source = inputs.snapshots_of(snapshots, prefix, trust)
         with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
-            table = run(network, snapshots, points, kappas, out=out, executor=by)
-        inputs.note_source(out, model, snapshots)
+            table = run(
+                network,
+                source,
+                points,
+                kappas,
+                out=out,
+                executor=by,
+                batch_size=batch_size,
+                overwrite=overwrite,
+            )
+        inputs.note_source(out, model, snapshots, prefix)
     summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
     typer.echo(json.dumps(summary) if as_json else f"{table}\nNow: snapsure evaluate {out}")

@@ -62,6 +62,7 @@ class Estimator(ABC):
         kappa : str
             Which κ of the table it works on, now and in `confidence`.
         """
+        refuse_no_table(table)
         if self.of_kappa:
             table.kappa(kappa)  # refuses a κ that is not there
         if self.learns:
@@ -83,6 +84,7 @@ class Estimator(ABC):
         InvalidInput
             If the table lacks a snapshot or the κ that it was fitted with.
         """
+        refuse_no_table(table)
         state = self._state
         if state is None and not self.learns:
             kappa = table.names[0] if len(table.names) == 1 else "softmax"
@@ -128,6 +130,16 @@ class Estimator(ABC):
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         return cls.from_dict(_json.read(path, cls.__name__, ("settings", "fitted")))
+
+
+def refuse_no_table(table: Any) -> None:
+    """Refuse what is no score table, and say how a bare array of κ becomes one."""
+    if not isinstance(table, ScoreTable):
+        raise InvalidInput(
+            f"`table` must be a ScoreTable, got {type(table).__name__}: for an array of κ, "
+            "(snapshots, points), pass ScoreTable.from_kappa(kappa, errors); for a folder, "
+            "ScoreTable.open(folder)"
+        )
 
 
 def rows_of(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> Floats:

@@ -39,7 +39,7 @@ def place(folder: Path, name: str, seed: int) -> Path:
 
 def pack(run: Run, path: Path) -> None:
     """Write one run, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _files.make_folder(path.parent)
     with _files.replacing(path) as file:
         np.savez_compressed(file, **_arrays(run))
 

@@ -117,7 +117,7 @@ def _refuse_unknown(given: Mapping[str, float] | None, known: list[str], argumen
 def _other(name: str, value: Any, table: ScoreTable) -> tuple[Floats, Ints]:
     kappa, y_hat = value if isinstance(value, tuple) else (value, table.y_hat)
     scores = _validate.kappa(kappa, f"others[{name!r}]").astype(np.float64)
-    labels = _validate.whole_numbers(y_hat, f"y_hat of others[{name!r}]")
+    labels = _validate.class_numbers(y_hat, f"y_hat of others[{name!r}]")
     _validate.same_length(f"others[{name!r}]", scores.shape, "table", table.y_hat.size)
     _validate.same_length(f"y_hat of others[{name!r}]", labels.shape, "table", table.y_hat.size)
     return scores, labels

@@ -113,6 +113,8 @@ def coverage_at_risk(kappa: ArrayLike, losses: ArrayLike, risk: float) -> float:
     _, end, loss = _groups(kappa, losses)
     # Sums of losses such as 0.1 are off in their last bit; risks are compared without it.
     limit = _validate.at_least(risk, 0, "risk") * (1 + 1e-12)
+    if limit > 1 and _validate.losses(losses).dtype == np.bool_:
+        _validate.fraction(risk, "risk")  # refuses 5 for 5 %
     fits = np.flatnonzero(loss / end <= limit)
     return float(end[fits[-1]] / end[-1]) if fits.size else 0.0
 

@@ -44,22 +44,28 @@ class Rows(ABC):
         self._identity: dict[str, Any] | None = None
 
     @staticmethod
-    def of(data: Any, name: str) -> "Rows":
+    def of(data: Any, name: str, batch_size: int | None = None) -> "Rows":
         """Read a DataLoader, a Dataset, an (inputs, labels) pair, or inputs alone."""
+        if batch_size is not None and isinstance(data, Rows | DataLoader):
+            raise InvalidInput(
+                f"`batch_size` must be left out where `{name}` says it, got {batch_size} and a "
+                "DataLoader: set it there"
+            )
+        size = BATCH if batch_size is None else _validate.count(batch_size, "batch_size")
         if isinstance(data, Rows):
             return data
         if isinstance(data, DataLoader):
             return _of_loader(data, name)
         if isinstance(data, IterableDataset):
-            return _Stream(DataLoader(data, batch_size=BATCH), name)
+            return _Stream(DataLoader(data, batch_size=size), name)
         if isinstance(data, Dataset):
-            return _Loaded(DataLoader(data, batch_size=BATCH), name)
+            return _Loaded(DataLoader(data, batch_size=size), name)
         if type(data).__module__.startswith("datasets."):
             raise InvalidInput(
                 f"`{name}` must say how rows become batches, got a data set of Hugging Face's: "
                 "pass trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn"
             )
-        return _Arrays(data, name)
+        return _Arrays(data, name, size)
 
     @property
     @abstractmethod
@@ -208,7 +214,7 @@ class _Arrays(Rows):
 
     divisible = True
 
-    def __init__(self, data: Any, name: str) -> None:
+    def __init__(self, data: Any, name: str, batch_size: int) -> None:
         pair = isinstance(data, tuple | list) and len(data) == 2
         inputs, labels = data if pair else (data, None)
         if isinstance(data, Mapping):
@@ -227,7 +233,7 @@ class _Arrays(Rows):
                 f"`{name}` must give one label per point, got {len(self._labels)} labels for "
                 f"{n} points: pass both from the same rows"
             )
-        super().__init__(name, n, BATCH)
+        super().__init__(name, n, batch_size)
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         for low in range(start, stop, self.batch_size):
@@ -360,7 +366,7 @@ def _tensor(value: Any) -> Any:
 
 
 def _labels(value: Any, name: str) -> Ints:
-    labels = _validate.whole_numbers(value, f"labels of {name}")
+    labels = _validate.class_numbers(value, f"labels of {name}")
     if labels.ndim != 1:
         raise InvalidInput(
             f"`labels of {name}` must be one class number per point, got shape {labels.shape}: "

@@ -10,6 +10,7 @@ own, and stays off.
 import copy
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -26,9 +27,23 @@ from snapsure.networks._replay import Replay, cloned
 from snapsure.snapshots._weights import unwrapped
 
 
-def private_copy(model: nn.Module) -> nn.Module:
-    """A copy that may be watched and loaded at will, on the best device, in evaluation mode."""
-    device = device_of(model)
+def refuse_no_network(model: Any) -> None:
+    """Refuse what is no network: a name, a class, a function."""
+    if not isinstance(model, nn.Module):
+        is_class = isinstance(model, type) and issubclass(model, nn.Module)
+        raise InvalidInput(
+            f"`model` must be a torch.nn.Module, got "
+            f"{f'the class {model.__name__}' if is_class else repr(model)}: pass "
+            f"{f'what it makes, {model.__name__}(…)' if is_class else 'the network itself'}"
+        )
+
+
+_OF_TYPES = re.compile(r"\b(d?types?|scalar type)\b")
+
+
+def private_copy(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """A copy that may be watched and loaded at will, on a device or the best, for evaluation."""
+    device = device or device_of(model)
     try:
         return copy.deepcopy(unwrapped(model)).to(device).eval()
     except RuntimeError as error:
@@ -51,6 +66,8 @@ class Network(Snapshot):
         Whose inputs are kept.
     samplings : Sampling
         Passes with dropout that will be asked for.
+    device : torch.device, optional
+        Where the module is, if not on the best.
     """
 
     def __init__(
@@ -60,9 +77,10 @@ class Network(Snapshot):
         *,
         layers: Iterable[str | None] = (),
         samplings: Iterable[Sampling] = (),
+        device: torch.device | None = None,
     ) -> None:
         self.module = module
-        self.device = device_of(module)
+        self.device = device or device_of(module)
         self._layers = {*layers}
         self._inputs: dict[str | None, Tensor] = {}
         self._plain = False  # whether the pass that runs is the plain one
@@ -154,6 +172,13 @@ def called(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
         output = module(inputs)
     if isinstance(output, Mapping) and "logits" in output:
         output = output["logits"]
+    if isinstance(output, Tensor) and (output.ndim == 1 or output.shape[1:] == (1,)):
+        raise InvalidInput(
+            f"`model` must give one logit per class, got one per point (shape "
+            f"{tuple(output.shape)}): of a binary classifier's logit z, before its sigmoid, make "
+            "two by model.register_forward_hook(lambda module, args, z: "
+            "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
+        )
     if not isinstance(output, Tensor) or output.ndim != 2:
         kind = type(output).__name__
         got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
@@ -179,14 +204,23 @@ def _needs_no_name(module: nn.Module, inputs: Mapping[str, Any]) -> bool:
     return not by_name
 
 
-def not_taken(name: str, inputs: Any, error: Exception) -> InvalidInput:
+def not_taken(
+    name: str, inputs: Any, error: Exception, model: nn.Module | None = None
+) -> InvalidInput:
     """What to say of inputs that a network failed at: what PyTorch says is of shapes and types."""
-    shapes = [tuple(leaf.shape) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-    got = " and ".join(f"shape {shape}" for shape in shapes) or type(inputs).__name__
+    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    got = " and ".join(f"{leaf.dtype} of shape {tuple(leaf.shape)}" for leaf in leaves)
     first, _, _ = str(error).partition("\n")
+    tensors = () if model is None else model.parameters()
+    weights = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    way = "give inputs as in training, the rows on the first axis"
+    if "indices" in first and "Long" in first:
+        way = "convert ids to whole numbers, x.long()"
+    elif _OF_TYPES.search(first) and any(leaf.dtype != own for leaf in leaves for own in weights):
+        way = f"convert them to the type of its weights, x.to({weights[0]}), scaled as in training"
     return InvalidInput(
-        f"`{name}` must be what the network takes, got {got}, at which it failed ({first}): give "
-        "inputs as in training, the rows on the first axis"
+        f"`{name}` must be what the network takes, got {got or type(inputs).__name__}, at which it "
+        f"failed ({first}): {way}"
     )
 
 
@@ -246,6 +280,19 @@ def refuse_probabilities(output: Tensor) -> None:
             "its last softmax (snapsure.integrations.keras.Classifier does so for a Keras model "
             "whose last layer it is)"
         )
+
+
+def device_named(name: str | torch.device | None) -> torch.device | None:
+    """A device that PyTorch has here, by its name."""
+    if name is None:
+        return None
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InvalidInput(
+            f"`device` must be one that PyTorch has here, got {str(name)!r} "
+            f"({str(error).splitlines()[0]}): choose cpu, or leave it out for the best there is"
+        ) from None
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -34,7 +34,7 @@ class RecordedLogits:
 
     def write(self, epoch: int, logits: NDArray[np.float32], labels: Ints) -> None:
         """Keep an epoch's logits (n, classes), which must be of the same points as the others."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(self.folder)
         known = self.folder / _LABELS
         if not known.exists():
             _files.write_array(known, labels)

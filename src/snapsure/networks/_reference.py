@@ -44,7 +44,7 @@ class Reference(NamedTuple):
 def written(folder: Path, rows: int) -> Iterator[Callable[[Tensor, Ints], None]]:
     """Take embeddings and labels batch by batch, straight to the disk."""
     labels: list[Ints] = []
-    folder.mkdir(parents=True, exist_ok=True)
+    _files.make_folder(folder)
     with _files.replacing(folder / "points.npy") as file:
 
         def add(points: Tensor, y: Ints) -> None:

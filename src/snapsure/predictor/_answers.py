@@ -49,7 +49,7 @@ def write_answers(
     refuse_unknown_form(out)
     watching = None if monitor is None else _watching(predictor, monitor)
     rows = _Digested(rows_of(data))
-    out.parent.mkdir(parents=True, exist_ok=True)
+    _files.make_folder(out.parent)
     work = _Work(out)
     with work.alone():
         done = work.resumed({"predictor": identity, "data": rows.identity()}, rows)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import torch
 from torch import nn
 
 from snapsure import _files, estimators
@@ -56,7 +57,9 @@ def save(predictor: "Predictor", folder: Path) -> None:
         _files.write_bytes(place / CONTENT, json.dumps(content, indent=1).encode())
 
 
-def load(folder: Path, model: nn.Module | str | None, memory: int) -> "Predictor":
+def load(
+    folder: Path, model: nn.Module | str | None, memory: int, device: str | torch.device | None
+) -> "Predictor":
     """Read it, and refuse what is not as it was saved."""
     from snapsure.predictor._predictor import Predictor
 
@@ -83,6 +86,7 @@ def load(folder: Path, model: nn.Module | str | None, memory: int) -> "Predictor
         kappa=kappa,
         classes=content["classes"],
         memory=memory,
+        device=device,
         provenance=content["provenance"],
     )
     predictor.factory = predictor.factory or content["model"]
@@ -173,11 +177,11 @@ def _replacing(folder: Path) -> Iterator[Path]:
     _recover(folder)
     folder = folder.resolve()  # where a link leads to
     refuse_other_things(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    _files.make_folder(folder.parent)
     mark = uuid4().hex[:12]
     place = folder.with_name(f".partial-{mark}-{folder.name}")
     old = folder.with_name(f"{_REPLACED}{mark}-{folder.name}")
-    place.mkdir()
+    _files.make_folder(place)
     try:
         yield place
         if folder.exists():

@@ -1,7 +1,6 @@
 """What a predictor is put together from: a network, a κ function, an estimator, rows of inputs."""
 
 import copy
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.networks._data import Rows
+from snapsure.networks._factory import imported
 from snapsure.scores import (
     Doctor,
     Energy,
@@ -58,7 +58,7 @@ def made(factory: str) -> nn.Module:
     """What package.module:name gives when called."""
     module, _, name = factory.partition(":")
     try:
-        model = getattr(importlib.import_module(module), name)()
+        model = getattr(imported(module), name)()
     except Exception as error:
         raise InvalidInput(
             f"`model` must name a function that makes the network, as package.module:name, got "

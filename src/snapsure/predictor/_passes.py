@@ -68,6 +68,8 @@ class Passes:
     own_labels : bool
         Whether each snapshot's own prediction, and the final one's logits, are asked for; else
         predictions are the final one's.
+    device : torch.device, optional
+        Where networks run, if not on the best.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Passes:
         memory: int,
         *,
         own_labels: bool,
+        device: torch.device | None = None,
     ) -> None:
         self._members, self._kappa, self._own_labels = snapshots.members, kappa, own_labels
         self._watches = bool(kappa.sampling or kappa.layers)
@@ -88,8 +91,8 @@ class Passes:
         latest = list(epochs)[::-1]
         self._groups = [latest[i : i + size] for i in range(0, len(latest), size)]
         loaded = len(self._groups[0]) * len(self._members)
-        self.modules = [private_copy(model) for _ in range(loaded)]
-        self.device = device_of(self.modules[0])
+        self.modules = [private_copy(model, device) for _ in range(loaded)]
+        self.device = device or device_of(self.modules[0])
         self.classes: int | None = None  # known from the first batch on
         # Of all, from the beginning: those that are loaded later must be of the same training.
         self._hashes = {
@@ -170,7 +173,7 @@ class Passes:
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, TypeError) as error:  # what PyTorch says of shapes and types
-                raise not_taken("batch", inputs, error) from error
+                raise not_taken("batch", inputs, error, modules[0]) from error
 
     def _by_logits(self, inputs: Any, modules: list[nn.Module], y_hat: Ints | None) -> _Part:
         """κ that knows the logits alone: of all snapshots at once."""
@@ -214,7 +217,9 @@ class Passes:
         if not self._networks:
             with torch.inference_mode(False):
                 sample = cloned(first_rows(inputs))
-                self._networks = [watched(module, [self._kappa], sample) for module in self.modules]
+                self._networks = [
+                    watched(module, [self._kappa], sample, self.device) for module in self.modules
+                ]
         found = []
         for at in range(0, len(modules), members):
             networks = self._networks[at : at + members]

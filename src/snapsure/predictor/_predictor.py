@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
@@ -13,8 +14,10 @@ from snapsure._types import Bools, Floats, Ints
 from snapsure.calibration import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
+from snapsure.estimators._base import refuse_no_table
 from snapsure.monitor import Monitor
 from snapsure.networks._data import Rows
+from snapsure.networks._network import device_named
 from snapsure.predictor._parts import (
     deployable,
     made,
@@ -78,6 +81,8 @@ class Predictor:
         Their names, in order; kept for whoever reads the answers.
     memory : int
         Bytes that weights may take (4 GiB); beyond it, snapshots are loaded in turns.
+    device : str or torch.device, optional
+        Where networks run, if not where the model is, or on an accelerator.
 
     Examples
     --------
@@ -105,6 +110,7 @@ class Predictor:
         kappa: Kappa | None = None,
         classes: Sequence[str] | None = None,
         memory: int = _MEMORY,
+        device: str | torch.device | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         refuse_others(model, estimator, threshold)
@@ -136,6 +142,7 @@ class Predictor:
             self.kappa,
             _validate.count(memory, "memory"),
             own_labels=not self.estimator.of_kappa,
+            device=device_named(device),
         )
 
     @classmethod
@@ -179,11 +186,7 @@ class Predictor:
         """
         from snapsure.evaluation._choice import choose
 
-        if not isinstance(table, ScoreTable):
-            raise InvalidInput(
-                f"`table` must be a ScoreTable, got {type(table).__name__}: make one by `score`, "
-                "or open one by ScoreTable.open"
-            )
+        refuse_no_table(table)
         store = opened(snapshots)
         refuse_other_snapshots(table, store)
         if passes is not None:
@@ -324,7 +327,12 @@ class Predictor:
 
     @classmethod
     def load(
-        cls, folder: str | Path, model: nn.Module | str | None = None, *, memory: int = _MEMORY
+        cls,
+        folder: str | Path,
+        model: nn.Module | str | None = None,
+        *,
+        memory: int = _MEMORY,
+        device: str | torch.device | None = None,
     ) -> "Predictor":
         """Read what `save` wrote, checking every hash.
 
@@ -334,7 +342,7 @@ class Predictor:
             A saved predictor.
         model : nn.Module or "package.module:factory", optional
             The network; by default what the folder names, which is imported and called.
-        memory : int
+        memory, device
             As `Predictor`.
 
         Raises
@@ -348,7 +356,7 @@ class Predictor:
         """
         from snapsure.predictor import _folder
 
-        return _folder.load(Path(folder), model, memory)
+        return _folder.load(Path(folder), model, memory, device)
 
     def export(self, path: str | Path, example: Any) -> None:
         """Write one graph from input to label, confidence and accepted: `.onnx` or `.pt2`.

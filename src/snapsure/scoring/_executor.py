@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import nn
 
 from snapsure import _validate
+from snapsure.networks._network import device_named
 from snapsure.scoring._plan import Piece, Plan
 from snapsure.scoring._queue import Queue
 from snapsure.scoring._worker import Worker
@@ -34,9 +36,9 @@ class Executor(ABC):
         return Queue(plan, todo, width)
 
     @staticmethod
-    def worker(plan: Plan, model: nn.Module) -> Worker:
-        """Does pieces in the process that it is made in."""
-        return Worker(plan, model)
+    def worker(plan: Plan, model: nn.Module, device: torch.device | None = None) -> Worker:
+        """Does pieces in the process that it is made in, on a device or the best there is."""
+        return Worker(plan, model, device)
 
 
 class LocalExecutor(Executor):
@@ -48,10 +50,16 @@ class LocalExecutor(Executor):
         Snapshots per pass over the data, which is then read and decoded once for all of them. Each
         is a copy of the network in memory, and members of an ensemble count one by one. If not
         given: 8, or fewer where their weights would take more than 1 GiB.
+    device : str or torch.device, optional
+        Where networks run: "cpu", "cuda:1", "mps". If not given, where the model is, or on an
+        accelerator if there is one.
     """
 
-    def __init__(self, group: int | None = None) -> None:
+    def __init__(
+        self, group: int | None = None, *, device: str | torch.device | None = None
+    ) -> None:
         self._group = None if group is None else _validate.count(group, "group")
+        self._device = device_named(device)
 
     @property
     def group(self) -> int | None:
@@ -62,7 +70,7 @@ class LocalExecutor(Executor):
         self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
     ) -> None:
         """In the order given."""
-        worker, queue = self.worker(plan, model), self.queue(plan, todo)
+        worker, queue = self.worker(plan, model, self._device), self.queue(plan, todo)
         while piece := queue.next():
             worker.do(piece, advance)
             queue.done(piece)

@@ -6,8 +6,6 @@ the scores of, so that a second start does only what is missing, and scores of o
 never mixed in.
 """
 
-import json
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +17,15 @@ from torch import nn
 from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import Rows
+from snapsure.networks._network import refuse_no_network
 from snapsure.scores._base import Kappa
+from snapsure.scoring._claim import KEPT, PREPARED, Claim
 from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
-from snapsure.table._pieces import PLAN, TableWriter
+from snapsure.table._pieces import TableWriter
 
-_OWN = re.compile(re.escape(PLAN))
-_PREPARED, _WHOLE = "prepared", "whole"
+_WHOLE = "whole"
 _SHARD = 10_000
 # A group is so many snapshots, or fewer if their weights are large.
 _GROUP, _GROUP_BYTES = 8, 1 << 30
@@ -59,7 +58,12 @@ class Plan:
     bounds: list[tuple[int, int]]
     groups: list[tuple[int, ...]]
     table: TableWriter
-    provenance: Mapping[str, Any]
+    claim: Claim
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What the scores are of."""
+        return self.claim.identity
 
     @property
     def names(self) -> list[str]:
@@ -92,6 +96,11 @@ class Plan:
         left = (e for e in piece.epochs if not self._done(e, shard))
         return Piece(tuple(left), shard)
 
+    def begun(self) -> list[int]:
+        """The shards of which it is known of what inputs their scores are."""
+        shards = range(len(self.bounds)) if self.claim.held else ()
+        return [shard for shard in shards if self.table.read_digest(shard) is not None]
+
     def finished(self, todo: Sequence[Piece]) -> list[int]:
         """The shards of which nothing is to be done."""
         unfinished = {piece.shard for piece in todo}
@@ -107,8 +116,8 @@ class Plan:
             if self.data.digest(low, high, advance) != self.table.read_digest(shard):
                 raise InvalidInput(
                     f"`out` must hold scores of the same inputs, got {self.table.folder} with "
-                    f"other data in rows {low}…{high - 1}: choose another folder, or delete this "
-                    "one"
+                    f"other data in rows {low}…{high - 1}: choose another folder, or replace these "
+                    "by overwrite=True (--overwrite on the command line)"
                 )
 
     def note_inputs(self, shard: int, digest: str) -> None:
@@ -139,27 +148,34 @@ class Plan:
 
     def folder(self, kappa: Kappa, member: int, epoch: int) -> Path:
         """Where a κ function's preparations for a snapshot lie."""
-        return self.table.folder / _PREPARED / f"{epoch}" / f"{member}" / kappa.name
+        return self.table.folder / PREPARED / f"{epoch}" / f"{member}" / kappa.name
 
     def note_prepared(self, epoch: int) -> None:
         """Preparations count from here on."""
-        _files.write_bytes(self.table.folder / _PREPARED / f"{epoch}" / _WHOLE, b"")
+        _files.write_bytes(self.table.folder / PREPARED / f"{epoch}" / _WHOLE, b"")
 
     def forget_prepared(self, epoch: int) -> None:
         """Preparations can be large: they go when their snapshot is scored."""
-        (self.table.folder / _PREPARED / f"{epoch}" / _WHOLE).unlink(missing_ok=True)
-        shutil.rmtree(self.table.folder / _PREPARED / f"{epoch}", ignore_errors=True)
+        (self.table.folder / PREPARED / f"{epoch}" / _WHOLE).unlink(missing_ok=True)
+        shutil.rmtree(self.table.folder / PREPARED / f"{epoch}", ignore_errors=True)
+
+    def kept_folder(self, shard: int) -> Path:
+        """Where the rows of a shard wait that are scored before all of them are."""
+        return self.table.folder / KEPT / f"{shard:05d}"
 
     def finish(self) -> None:
-        """Make the folder a table, without what was prepared or left half-written."""
+        """Make the folder a table, without what was prepared, kept or left half-written."""
         self.table.remove_partial(self.names)
-        shutil.rmtree(self.table.folder / _PREPARED, ignore_errors=True)
+        for name in (PREPARED, KEPT):
+            shutil.rmtree(self.table.folder / name, ignore_errors=True)
         self.table.finish(self.names, has_labels=self.has_labels, provenance=self.provenance)
 
     def _done(self, epoch: int, shard: int | None) -> bool:
         """Whether this has been done, and all of its files are whole."""
+        if not self.claim.held:
+            return shard is None and not any(kappa.prepares for kappa in self.kappas)
         if shard is None:
-            whole = self.table.folder / _PREPARED / f"{epoch}" / _WHOLE
+            whole = self.table.folder / PREPARED / f"{epoch}" / _WHOLE
             return whole.exists() or not any(kappa.prepares for kappa in self.kappas)
         if self.table.read_digest(shard) is None:
             return False
@@ -181,22 +197,27 @@ def make_plan(
     kappas: Kappa | Sequence[Kappa],
     folder: Path,
     group: int | None = None,
+    *,
+    batch_size: int | None = None,
+    overwrite: bool = False,
 ) -> Plan:
-    """Check that all fits together, and claim the folder."""
+    """Check that all fits together, and that the folder can be taken."""
+    refuse_no_network(model)
     wanted = _checked([kappas] if isinstance(kappas, Kappa) else list(kappas))
     source = opened(snapshots)
     members, epochs = source.members, _epochs(source)
-    rows = Rows.of(data, "data")
+    rows = Rows.of(data, "data", batch_size)
     size = max(1, _SHARD // rows.batch_size) * rows.batch_size if rows.divisible else rows.n
     bounds = [(low, min(low + size, rows.n)) for low in range(0, rows.n, size)]
     table = TableWriter(folder, epochs, [high - low for low, high in bounds])
     identity = _identity(model, members, epochs, rows, wanted)
-    resumed = _claim(folder, identity)
+    _files.make_writable(folder)
+    claim = Claim(folder, identity, overwrite=overwrite)
     size = max(1, (group or _group_of(model)) // len(members))
     latest_first = epochs[::-1]
     groups = [tuple(latest_first[i : i + size]) for i in range(0, len(epochs), size)]
-    plan = Plan(members, wanted, rows, epochs, bounds, groups, table, identity)
-    for shard in range(len(bounds)) if resumed else ():
+    plan = Plan(members, wanted, rows, epochs, bounds, groups, table, claim)
+    for shard in range(len(bounds)) if claim.held else ():
         if table.read_digest(shard) is None:  # nobody knows of which inputs its pieces are
             table.remove(plan.names, shard)
     return plan
@@ -244,24 +265,3 @@ def _identity(
         "kappas": {kappa.name: kappa.settings for kappa in kappas},
         "model": model_digest(model),
     }
-
-
-def _claim(folder: Path, identity: Mapping[str, Any]) -> bool:
-    """Take a folder for these scores; refuse another's. Whether some of them may be there."""
-    path = folder / PLAN
-    if not path.exists():
-        _files.remove_partial(folder, _OWN)
-    if not _files.claim(folder, PLAN, "`out`", "earlier scores"):
-        _files.write_bytes(path, json.dumps(identity, indent=1).encode())
-        return False
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        raise CorruptFile(f"{path} must be the plan of earlier scores, got no JSON") from None
-    differing = [key for key in identity if found.get(key) != json.loads(json.dumps(identity[key]))]
-    if differing:
-        raise InvalidInput(
-            f"`out` must hold scores of the same inputs, got {folder} with other "
-            f"{' and '.join(differing)}: choose another folder, or delete this one"
-        )
-    return True

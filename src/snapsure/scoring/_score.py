@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from snapsure.errors import InvalidInput
 from snapsure.scores._base import Kappa
 from snapsure.scores._softmax import SoftmaxResponse
 from snapsure.scoring._executor import Executor, LocalExecutor
-from snapsure.scoring._plan import make_plan
+from snapsure.scoring._plan import Plan, make_plan
 from snapsure.snapshots._base import Snapshots
 from snapsure.table import ScoreTable
 
@@ -27,6 +27,8 @@ def score(
     *,
     out: str | Path | None = None,
     executor: Executor | None = None,
+    batch_size: int | None = None,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> ScoreTable:
     """Score every point with every snapshot, one forward pass serving all κ.
@@ -52,10 +54,17 @@ def score(
     out : path, optional
         A folder for the table. Interrupted, the same call resumes where it stopped. What is there
         already is compared with the data, which is read for that (no network runs), and refused
-        if it is of other inputs, snapshots, κ functions, or code of the model.
+        if it is of other inputs, snapshots, κ functions, or code of the model. A run that fails
+        before anything is scored leaves it as it was.
     executor : LocalExecutor or RayExecutor, optional
         Who does the work; this process if not given. It changes no byte of the table
         (on as many threads).
+    batch_size : int, optional
+        Rows per forward pass, for data that does not say it; 256 if not given. It may change the
+        last bit of a score.
+    overwrite : bool
+        Replace the scores of something else that `out` may hold; files that scoring did not write
+        stay. Scores of the same are resumed, as always.
     progress : bool
         Show a bar with the time left.
 
@@ -76,9 +85,17 @@ def score(
     if out is None:
         with tempfile.TemporaryDirectory(prefix="snapsure-") as passing:
             return score(
-                model, snapshots, data, kappas, out=passing, executor=executor, progress=progress
+                model,
+                snapshots,
+                data,
+                kappas,
+                out=passing,
+                executor=executor,
+                batch_size=batch_size,
+                progress=progress,
             )
     folder = Path(out)
+    new = not folder.exists()
     executor = LocalExecutor() if executor is None else executor
     if not isinstance(executor, Executor):
         raise InvalidInput(
@@ -86,20 +103,51 @@ def score(
             "RayExecutor()"
         )
     wanted = SoftmaxResponse() if kappas is None else kappas
-    plan = make_plan(model, snapshots, data, wanted, folder, executor.group)
+    plan = None
+    try:
+        plan = make_plan(
+            model,
+            snapshots,
+            data,
+            wanted,
+            folder,
+            executor.group,
+            batch_size=batch_size,
+            overwrite=overwrite,
+        )
+        _run(plan, model, executor, overwrite=overwrite, shown=progress)
+    except BaseException:  # a run that has scored nothing leaves nothing
+        if plan is not None:
+            plan.claim.release()
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+    return ScoreTable.open(folder)
+
+
+def _run(plan: Plan, model: nn.Module, executor: Executor, *, overwrite: bool, shown: bool) -> None:
+    """Do what is missing of a plan."""
     todo = plan.todo()
-    finished = plan.finished(todo)
-    if finished:
-        rows = sum(plan.table.shards[shard] for shard in finished)
-        with bar("checking", rows, 0, shown=progress) as advance:
-            plan.check_inputs(finished, advance)
+    known = plan.begun() if overwrite else plan.finished(todo)
+    if known:
+        rows = sum(plan.table.shards[shard] for shard in known)
+        try:
+            with bar("checking", rows, 0, shown=shown) as advance:
+                plan.check_inputs(known, advance)
+        except InvalidInput:
+            if not overwrite:
+                raise
+            plan.claim.clear()
+            todo = plan.todo()
     if todo:
+        if plan.claim.replaces and not isinstance(executor, LocalExecutor):
+            plan.claim.take()  # of several processes, one would remove what another has scored
         total = len(plan.epochs) * plan.data.n * len(plan.members)
         done = total - sum(map(plan.rows, todo))
-        with bar("scoring", total, done, shown=progress) as advance:
+        with bar("scoring", total, done, shown=shown) as advance:
             executor.run(plan, model, todo, advance)
     plan.finish()
-    return ScoreTable.open(folder)
 
 
 @contextmanager

@@ -8,25 +8,25 @@ import torch
 from torch import Tensor, nn
 
 from snapsure import _validate
-from snapsure._types import Array, Floats, Ints
+from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.networks._data import first_rows, refuse_infinite, row_count, to_device
 from snapsure.networks._digest import Digest
 from snapsure.networks._network import Network, not_taken, private_copy
 from snapsure.networks._replay import cloned
 from snapsure.scores._base import Kappa, exponentials
+from snapsure.scoring._kept import Columns, Kept, OtherRows
 from snapsure.scoring._plan import Piece, Plan
 
 Advance = Callable[[int], None]
-Columns = dict[str, Array]
 Slot = tuple[int, int]  # member, epoch
 
 
 class Worker:
     """Does pieces; a group of snapshots stays loaded until a piece of others comes."""
 
-    def __init__(self, plan: Plan, model: nn.Module) -> None:
-        self._plan, self._model = plan, model
+    def __init__(self, plan: Plan, model: nn.Module, device: torch.device | None = None) -> None:
+        self._plan, self._model, self._device = plan, model, device
         first, _ = next(iter(plan.data.batches(0, plan.bounds[0][1])))
         self._sample = cloned(first_rows(first))
         self._networks: dict[Slot, Network] = {}
@@ -54,35 +54,66 @@ class Worker:
             self._score(missing.epochs, missing.shard, advance)
 
     def _score(self, epochs: tuple[int, ...], shard: int, advance: Advance) -> None:
+        """What is left of a shard, and then all of it to its files."""
+        kept = Kept(self._plan.kept_folder(shard), epochs, ("labels", *self._plan.names))
+        try:
+            y, digest = self._pass(epochs, shard, kept, advance)
+        except OtherRows:  # nothing of the shard is done yet: it begins again
+            kept.forget()
+            kept = Kept(self._plan.kept_folder(shard), epochs, ("labels", *self._plan.names))
+            y, digest = self._pass(epochs, shard, kept, advance)
+        final, table, scored = self._plan.final, self._plan.table, kept.columns()
+        self._plan.claim.take()
+        self._plan.note_inputs(shard, digest)
+        if final in epochs:
+            if y is not None:
+                table.write("y", None, shard, y)
+            table.write("y_hat", None, shard, scored[final]["labels"])
+        for epoch, columns in scored.items():
+            for name in (*self._plan.names, "labels"):  # last what tells that all is there
+                table.write(name, epoch, shard, columns[name])
+        kept.forget()
+
+    def _pass(
+        self, epochs: tuple[int, ...], shard: int, kept: Kept, advance: Advance
+    ) -> tuple[Ints | None, str]:
         """One pass over the rows of a shard, each batch going through every snapshot."""
-        final, table = self._plan.final, self._plan.table
-        known = None if final in epochs else np.array(table.read("y_hat", None, shard))
-        scored: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
+        final, start = self._plan.final, self._plan.bounds[shard][0]
+        known = None if final in epochs else np.array(self._plan.table.read("y_hat", None, shard))
         labels: list[Ints | None] = []
         device = next(iter(self._networks.values())).device
         at, digest = 0, Digest()
         with torch.inference_mode():
             for batch, y in self._plan.data.batches(*self._plan.bounds[shard]):
                 digest.add(batch, y)
-                inputs, rows = to_device(batch, device), row_count(batch)
+                inputs, rows, so_far = to_device(batch, device), row_count(batch), digest.hex()
                 y_hat = None if known is None else known[at : at + rows]
                 for epoch in epochs:  # the final one is the first of its group
-                    try:
-                        columns, classes = self._columns(epoch, inputs, y_hat)
-                    except InvalidInput:  # for which the inputs may be to blame
-                        refuse_infinite(inputs, "data", self._plan.bounds[shard][0] + at)
-                        raise
+                    columns = kept.known(epoch, at, rows)
+                    if columns is None:
+                        columns = self._scored(epoch, inputs, y_hat, y, start + at)
                     y_hat = columns["labels"] if y_hat is None else y_hat
-                    scored[epoch].append(columns)
+                    kept.add(epoch, columns, at + rows, so_far)
                     advance(rows * len(self._plan.members))
+                    if kept.due:
+                        self._plan.claim.take()
+                        kept.write()
                 labels.append(y)
                 at += rows
-        self._plan.note_inputs(shard, digest.hex())
-        if known is None:
-            self._write_answers(shard, scored[final], labels, classes)
-        for epoch, parts in scored.items():
-            for name in (*self._plan.names, "labels"):  # last what tells that all is there
-                table.write(name, epoch, shard, np.concatenate([part[name] for part in parts]))
+        return None if labels[0] is None else np.concatenate(labels), so_far  # type: ignore[arg-type]
+
+    def _scored(
+        self, epoch: int, inputs: Any, y_hat: Ints | None, y: Ints | None, row: int
+    ) -> Columns:
+        """Columns of a batch, which begins with `row`."""
+        try:
+            columns, classes = self._columns(epoch, inputs, y_hat)
+        except InvalidInput:  # for which the inputs may be to blame
+            refuse_infinite(inputs, "data", row)
+            raise
+        if y is not None:
+            _validate.in_range(y, classes, "labels of `data`", row)
+        return columns
 
     def _columns(self, epoch: int, inputs: Any, y_hat: Ints | None) -> tuple[Columns, int]:
         """κ and own prediction of a batch, means over the members, and how many classes are."""
@@ -90,17 +121,6 @@ class Worker:
         networks = [self._networks[slot] for slot in slots]
         ready = [self._prepared[slot] for slot in slots]
         return columns_of(networks, self._plan.kappas, ready, inputs, y_hat)
-
-    def _write_answers(
-        self, shard: int, parts: list[Columns], labels: list[Any], classes: int
-    ) -> None:
-        """What the final classifier says, and what is true."""
-        table = self._plan.table
-        if labels[0] is not None:
-            y = np.concatenate(labels)
-            _validate.in_range(y, classes, "labels of `data`")
-            table.write("y", None, shard, y)
-        table.write("y_hat", None, shard, np.concatenate([part["labels"] for part in parts]))
 
     def _load(self, slots: list[Slot]) -> None:
         """Have these snapshots loaded, in networks that are there already if there are any."""
@@ -110,27 +130,33 @@ class Worker:
                 continue
             member, epoch = slot
             network = self._networks.pop(free.pop()) if free else None
-            module = private_copy(self._model) if network is None else network.module
+            module = private_copy(self._model, self._device) if network is None else network.module
             self._plan.members[member].load_into(module, epoch)
             # What is watched is a real snapshot: one of random weights may run otherwise.
             self._networks[slot] = network or self._watched(module)
 
     def _watched(self, module: nn.Module) -> Network:
         try:
-            return watched(module, self._plan.kappas, self._sample)
+            return watched(module, self._plan.kappas, self._sample, self._device)
         except InvalidInput:
             refuse_infinite(self._sample, "data")
             raise
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError) as error:  # what PyTorch says of shapes and types
-            raise not_taken("data", self._sample, error) from error
+            raise not_taken("data", self._sample, error, module) from error
 
     def _prepare(self, slots: list[Slot], epochs: tuple[int, ...]) -> None:
         networks = [self._networks[slot] for slot in slots]
-        with torch.inference_mode():
-            for kappa in self._plan.kappas:
-                kappa.prepare(networks, [self._plan.folder(kappa, *slot) for slot in slots])
+        self._plan.claim.take()
+        try:
+            with torch.inference_mode():
+                for kappa in self._plan.kappas:
+                    kappa.prepare(networks, [self._plan.folder(kappa, *slot) for slot in slots])
+        except BaseException:
+            for epoch in epochs:
+                self._plan.forget_prepared(epoch)
+            raise
         for epoch in epochs:
             self._plan.note_prepared(epoch)
 
@@ -193,11 +219,14 @@ def _mean(values: Sequence[Floats]) -> Floats:
     return total
 
 
-def watched(module: nn.Module, kappas: Sequence[Kappa], sample: Any) -> Network:
+def watched(
+    module: nn.Module, kappas: Sequence[Kappa], sample: Any, device: torch.device | None = None
+) -> Network:
     """A network that keeps of each pass what these κ functions read."""
     return Network(
         module,
         sample,
         layers=[layer for kappa in kappas for layer in kappa.layers],
         samplings=[kappa.sampling for kappa in kappas if kappa.sampling],
+        device=device,
     )

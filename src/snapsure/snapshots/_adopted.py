@@ -17,6 +17,7 @@ from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import _keras, _skorch, _weights
 from snapsure.snapshots._base import Snapshots, unknown_epoch
 from snapsure.snapshots._numbering import Times, in_name, numbered
+from snapsure.snapshots._pickles import unpickled
 from snapsure.snapshots._pretrained import renamed
 
 _PICKLES = (".ckpt", ".pt", ".pth")
@@ -33,12 +34,17 @@ class Checkpoint(NamedTuple):
 
     name: str
     files: tuple[Path, ...]
+    trust: bool = False  # whether reading it may run code
 
     def state(self) -> dict[str, Tensor]:
         """All its tensors, by the names in the files."""
         state: dict[str, Tensor] = {}
         for file in self.files:
-            state |= _keras.read(file) if _keras.is_keras(file) else _weights.read_checkpoint(file)
+            state |= (
+                _keras.read(file)
+                if _keras.is_keras(file)
+                else _weights.read_checkpoint(file, trust=self.trust)
+            )
         if not state:
             raise InvalidInput(
                 f"checkpoint {self.files[0]} must hold at least one tensor, got none: move it away"
@@ -51,7 +57,7 @@ class Checkpoint(NamedTuple):
         if noted:
             return Times(_whole(noted.get("epoch")), None)
         if self.files[0].suffix in _PICKLES:
-            content = _weights.unpickled(self.files[0])
+            content = unpickled(self.files[0], trust=self.trust)
             told = content if isinstance(content, Mapping) else {}
         else:
             told = _trainer_state(self.files[0].parent)
@@ -72,12 +78,16 @@ class Adopted(Snapshots):
     prefix : str, optional
         What stands before the names of the network's weights, for checkpoints that hold several
         networks.
+    trust : bool
+        Read pickles that need more than tensors and plain values, which can run code.
     """
 
-    def __init__(self, folder: str | Path, *, prefix: str | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, *, prefix: str | None = None, trust: bool = False
+    ) -> None:
         self.path = Path(folder)
         self._prefix = prefix if not prefix else prefix.removesuffix(".") + "."
-        found = _checkpoints(self.path)
+        found = [one._replace(trust=trust) for one in _checkpoints(self.path)]
         places = numbered([one.name for one in found], lambda i: found[i].times(), self.path)
         self._found = {epoch: found[place] for epoch, place in sorted(places.items())}
         self._marks = {epoch: one.mark() for epoch, one in self._found.items()}
@@ -125,13 +135,14 @@ class Adopted(Snapshots):
         part = _weights.with_ties(own, part)
         if part.keys() != own.keys():
             part = renamed(network, part)
-        _weights.fit(model, part, f"checkpoint of epoch {epoch} ({file})")
+        _weights.fit(model, part, f"checkpoint of epoch {epoch} ({file})", self._prefix)
 
     def sha256(self, epoch: int) -> str:
         """The hash of the checkpoint's files, taken when it is first asked for."""
         checkpoint = self._checkpoint(epoch)
         if epoch not in self._hashes:
             parts = [_files.sha256(file) for file in checkpoint.files]
+            parts += [self._prefix] if self._prefix else []  # which of its networks is meant
             joined = hashlib.sha256("".join(parts).encode()).hexdigest()
             self._hashes[epoch] = parts[0] if len(parts) == 1 else joined
         return self._hashes[epoch]

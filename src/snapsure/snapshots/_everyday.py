@@ -7,7 +7,10 @@ have, of other versions of NumPy and Python too.
 
 import argparse
 import datetime
+import decimal
 import pathlib
+import types
+import uuid
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,30 @@ _ARRAY: Any = np._core.multiarray._reconstruct  # type: ignore[attr-defined]
 _PATHS = ("Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath")
 _TIMES = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
 
+_DEFAULTS = (bool, dict, float, int, list, str, tuple)  # what a `defaultdict` is of
+
+
+def _plain_dict(*default: Any) -> dict[Any, Any]:
+    """In the place of a `defaultdict`, which PyTorch would not fill."""
+    return {}
+
+
+def _plain_list(*content: Any) -> list[Any]:
+    """In the place of a `deque`, which PyTorch would not fill."""
+    return []
+
+
 EVERYDAY: list[Any] = [
     argparse.Namespace,
+    types.SimpleNamespace,
+    (_plain_dict, "collections.defaultdict"),
+    (_plain_list, "collections.deque"),
+    decimal.Decimal,
+    uuid.UUID,
+    frozenset,
+    range,
+    slice,
+    *_DEFAULTS,
     *_TIMES,
     np.dtype,
     np.ndarray,

@@ -14,6 +14,9 @@ from snapsure.snapshots._store import SnapshotStore, writes_here
 class Recorder:
     """Takes snapshots by a schedule.
 
+    The folder is tried when the recorder is made: one that cannot be written to, or that holds
+    checkpoints of another tool, is refused before training starts.
+
     Parameters
     ----------
     store : SnapshotStore, str or Path
@@ -48,6 +51,7 @@ class Recorder:
                 f"`store` must be a SnapshotStore or a folder, got {type(store).__name__}: "
                 "snapshots of other tools are only read; record into a new folder"
             )
+        store.try_out()
         self.store = store
         self.schedule = EveryEpoch() if schedule is None else schedule
         self._dtype = dtype
@@ -68,8 +72,9 @@ class Recorder:
         if held and held[-1] > epoch:
             raise InvalidInput(
                 f"`epoch` must come after those in {self.store.path} (latest {held[-1]}), "
-                f"got {epoch}: record into a new folder, or call store.rewind({epoch - 1}) to "
-                "resume from there"
+                f"got {epoch}: record into a new folder; or, where training starts again after "
+                f"epoch {epoch - 1}, remove the later ones before it does, "
+                f"snapsure.SnapshotStore({str(self.store.path)!r}).rewind({epoch - 1})"
             )
         surplus = self.schedule.surplus(held, epoch)
         self.store.save(model, epoch, dtype=self._dtype, instead_of=surplus)

@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 
 from snapsure import _files, _validate
 from snapsure._types import Precision
-from snapsure.errors import CorruptFile, InvalidInput, StorageError, StoreLocked
+from snapsure.errors import CorruptFile, InvalidInput, StoreLocked
 from snapsure.snapshots import _manifest, _weights
 from snapsure.snapshots._adopted import Adopted, is_foreign
 from snapsure.snapshots._base import Snapshots, unknown_epoch
@@ -46,7 +46,7 @@ class SnapshotStore(Snapshots):
         self._lock: WriterLock | None = None
 
     @staticmethod
-    def adopt(folder: str | Path, *, prefix: str | None = None) -> Snapshots:
+    def adopt(folder: str | Path, *, prefix: str | None = None, trust: bool = False) -> Snapshots:
         """Read what other tools left in a folder, without copying or changing it.
 
         Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded too),
@@ -64,13 +64,17 @@ class SnapshotStore(Snapshots):
             The checkpoints of one training, or a folder above them.
         prefix : str, optional
             Which network, if the checkpoints hold several of the same architecture.
+        trust : bool
+            Read pickles that need more than tensors and everyday values (a class of yours, a whole
+            network). Reading them can run any code that whoever made them put in: a warning names
+            each such file.
 
         Raises
         ------
         InvalidInput
             If there are no checkpoints, or their epochs cannot be told.
         UnsafeFile
-            If loading one could run code: pickles are read with `weights_only=True`.
+            If loading one could run code, and `trust` is not given.
 
         Examples
         --------
@@ -86,7 +90,7 @@ class SnapshotStore(Snapshots):
                 f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
                 f"already: open it by SnapshotStore({str(folder)!r})"
             )
-        return Adopted(folder, prefix=prefix)
+        return Adopted(folder, prefix=prefix, trust=trust)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Go to other processes by path: who may write there is this process's own."""
@@ -104,6 +108,7 @@ class SnapshotStore(Snapshots):
         *,
         dtype: Precision | None = None,
         instead_of: Sequence[int] = (),
+        trust: bool = False,
     ) -> None:
         """Save weights and buffers; an earlier snapshot of the epoch is replaced.
 
@@ -114,7 +119,7 @@ class SnapshotStore(Snapshots):
         model_or_state_dict
             A network (also wrapped by DDP or `torch.compile`) or a state dict, on any device; or
             the path of a checkpoint (`.pt`, `.pth`, `.ckpt`, `.safetensors`) that holds one.
-            Pickles are read with `weights_only=True`: nothing in them runs.
+            Nothing in a pickle runs, unless `trust` is given.
         epoch : int
             0 or more.
         dtype : "bfloat16", "float16" or "float32", optional
@@ -123,6 +128,8 @@ class SnapshotStore(Snapshots):
         instead_of : sequence of int
             Epochs to let go of in the same step: the store never holds more, nor less if saving
             fails.
+        trust : bool
+            As for `adopt`, where a checkpoint's path is given.
 
         Raises
         ------
@@ -140,7 +147,7 @@ class SnapshotStore(Snapshots):
             raise InvalidInput(
                 f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}: choose one, or None"
             )
-        state = _weights.state_of(model_or_state_dict)
+        state = _weights.state_of(model_or_state_dict, trust=trust)
         with self._writing() as entries:
             gone = [entries.pop(held) for held in {number, *instead_of} if held in entries]
             name = _manifest.free_name(self.path, number, gone)
@@ -211,6 +218,22 @@ class SnapshotStore(Snapshots):
             gone = [entries.pop(held) for held in list(entries) if held > epoch]
             _manifest.write(self.path, entries, leaving=gone)
 
+    def try_out(self) -> None:
+        """Refuse a folder that nothing can be saved to, before there is anything to save.
+
+        Raises
+        ------
+        InvalidInput
+            If it holds checkpoints of another tool, or snapshots without their manifest.
+        StorageError
+            If it cannot be written to.
+        """
+        if not writes_here():
+            return
+        if _manifest.read(self.path) is None:
+            _manifest.refuse_lost_snapshots(self.path)
+        _files.make_writable(self.path)
+
     def rebuild(self) -> None:
         """Write a manifest that was lost or damaged again, from the snapshots in the folder.
 
@@ -262,11 +285,7 @@ class SnapshotStore(Snapshots):
             except StoreLocked:
                 raise
             except OSError as error:
-                raise StorageError(
-                    error.errno,
-                    f"cannot write snapshots to {self.path} ({error.strerror}): choose a folder "
-                    "that can be written to",
-                ) from None
+                raise _files.cannot_write(f"snapshots to {self.path}", error) from None
         return self._lock
 
     def _entries(self) -> dict[int, Entry]:

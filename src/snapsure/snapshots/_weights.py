@@ -2,13 +2,10 @@
 
 import hashlib
 import json
-import pickle
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
-from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 import torch
 from safetensors import SafetensorError
@@ -16,8 +13,8 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
-from snapsure.snapshots._everyday import EVERYDAY
+from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
+from snapsure.snapshots._pickles import unpickled
 
 StateDict = dict[str, Tensor]
 
@@ -53,10 +50,12 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
-def state_of(model_or_state: nn.Module | Mapping[str, Tensor] | str | Path) -> Mapping[str, Tensor]:
+def state_of(
+    model_or_state: nn.Module | Mapping[str, Tensor] | str | Path, *, trust: bool = False
+) -> Mapping[str, Tensor]:
     """Weights and buffers by name; anything that is not a tensor is refused."""
     if isinstance(model_or_state, str | Path):
-        state: Mapping[str, Tensor] = read_checkpoint(Path(model_or_state))
+        state: Mapping[str, Tensor] = read_checkpoint(Path(model_or_state), trust=trust)
     elif isinstance(model_or_state, nn.Module):
         state = unwrapped(model_or_state).state_dict()
     elif isinstance(model_or_state, Mapping):
@@ -148,63 +147,52 @@ def written_by_us(path: Path) -> bool:
         return False
 
 
-def read_checkpoint(path: Path) -> StateDict:
+def read_checkpoint(path: Path, *, trust: bool = False) -> StateDict:
     """Read a state dict that another tool wrote: safetensors, or a pickle of plain tensors.
 
-    Pickles are read with `weights_only=True`, which runs no code.
+    Pickles run no code, unless they are trusted. Several networks in one file, each under a name,
+    are read with that name before those of their weights.
     """
     if not path.is_file():
         raise InvalidInput(f"checkpoint {path} must be a file, got none there: check the path")
     if path.suffix == ".safetensors":
         return read(path)
-    content = unpickled(path)
+    content = _as_state(unpickled(path, trust=trust))
     if isinstance(content, Mapping):
-        named = (content.get(key) for key in _STATES)
-        content = next((part for part in named if isinstance(part, Mapping)), _only_state(content))
+        parts = {name: _as_state(part) for name, part in content.items()}
+        states = {name: part for name, part in parts.items() if _is_state(part)}
+        known = [parts[name] for name in _STATES if isinstance(parts.get(name), Mapping)]
+        if known or len(states) == 1:
+            content = [*known, *states.values()][0]
+        elif states:
+            content = {f"{n}.{key}": t for n, part in states.items() for key, t in part.items()}
+    if not _is_state(content):
+        raise InvalidInput(
+            f"checkpoint {path} must hold the weights of a network, alone or under "
+            f"{', '.join(_STATES)}, got {_told(content)}: save it by "
+            "torch.save(model.state_dict(), path)"
+        )
     return dict(state_of(content))
 
 
-def _only_state(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one entry that is a state dict, if what is around it is none."""
-    states = [
-        part
-        for part in content.values()
-        if isinstance(part, Mapping) and part and all(isinstance(t, Tensor) for t in part.values())
-    ]
-    return states[0] if len(states) == 1 else content
+def _as_state(part: Any) -> Any:
+    """A whole network, which only a trusted file holds, as its weights."""
+    return unwrapped(part).state_dict() if isinstance(part, nn.Module) else part
 
 
-def unpickled(path: Path) -> Any:
-    """What `torch.save` wrote, if it is made of tensors and plain things; mapped, not copied."""
-    mapped = _can_be_mapped(path)
-    try:
-        with torch.serialization.safe_globals(EVERYDAY):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except pickle.UnpicklingError as error:
-        needed = re.search(r"GLOBAL (\S+)", str(error))
-        raise UnsafeFile(
-            f"{path} must hold tensors and plain values alone, got a pickle that could run code on "
-            f"loading (it needs {needed[1] if needed else 'more than that'}): if you trust it, "
-            "load it yourself and save its state_dict(), or allow the type by "
-            "torch.serialization.add_safe_globals"
-        ) from None
-    except Exception as error:  # whatever bytes that are no checkpoint make torch say
-        said = " ".join([type(error).__name__, *str(error).splitlines()[:1]])
-        raise CorruptFile(
-            f"{path} must be a whole checkpoint, got one that cannot be read ({said}): copy it "
-            "again"
-        ) from None
-
-
-def _can_be_mapped(path: Path) -> bool:
-    """Whether the file is in PyTorch's format since 1.6, its tensors as they are in memory.
-
-    PyTorch maps what a compressed entry begins with, without a word, and takes it for weights.
-    """
-    if not is_zipfile(path):
+def _is_state(part: Any) -> bool:
+    if not isinstance(part, Mapping) or not part:
         return False
-    with ZipFile(path) as file:
-        return all(entry.compress_type == ZIP_STORED for entry in file.infolist())
+    return all(isinstance(tensor, Tensor) for tensor in part.values())
+
+
+def _told(content: Any) -> str:
+    """What a file holds, in a few words."""
+    if not isinstance(content, Mapping):
+        return f"a {type(content).__name__}"
+    others = [name for name, part in content.items() if not isinstance(part, Tensor)]
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    return f"{', '.join(map(str, others[:3]))}{more}" if others else "nothing"
 
 
 def without_compile(state: StateDict) -> StateDict:
@@ -220,20 +208,27 @@ def below(state: StateDict, prefix: str) -> StateDict:
 def prefix_of(own: StateDict, state: StateDict) -> str:
     """What stands before a model's names in a checkpoint that may hold more than the model."""
     names, aliases = _without_aliases(own)
-    ends = (name.removesuffix(names[0]) for name in state if name.endswith(names[0]))
-    fits = [
-        prefix
-        for prefix in ends
-        if (not prefix or prefix.endswith(".")) and all(prefix + name in state for name in names)
-    ]
+    fits = _before(names, state)
     whole = [p for p in fits if below(state, p).keys() <= {*names, *aliases}]
     same = [p for p in whole if all(state[p + n].shape == own[n].shape for n in names)]
     if len(same) > 1:
         raise InvalidInput(
             f"a checkpoint must hold the model's network once, got it under {same[0]!r} and "
-            f"{same[1]!r}: say which, SnapshotStore.adopt(folder, prefix={same[0]!r})"
+            f"{same[1]!r}: say which, SnapshotStore.adopt(folder, prefix={same[0]!r}) or --prefix "
+            f"{same[0]} on the command line"
         )
     return (same or whole or fits or [""])[0]  # what does not fit is told by `fit`
+
+
+def _before(names: Sequence[str], all_names: Collection[str]) -> list[str]:
+    """What may stand before each of some names, among others."""
+    ends = (name.removesuffix(names[0]) for name in all_names if name.endswith(names[0]))
+    return [
+        prefix
+        for prefix in ends
+        if (not prefix or prefix.endswith("."))
+        and all(prefix + name in all_names for name in names)
+    ]
 
 
 def with_ties(own: StateDict, state: StateDict) -> StateDict:
@@ -243,8 +238,13 @@ def with_ties(own: StateDict, state: StateDict) -> StateDict:
     return state | tied
 
 
-def fit(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
-    """Load weights into a model, strictly: names and shapes must be the same."""
+def fit(
+    model: nn.Module, state: Mapping[str, Tensor], origin: str, prefix: str | None = None
+) -> None:
+    """Load weights into a model, strictly: names and shapes must be the same.
+
+    `prefix` is what was taken from the names, where the user said it.
+    """
     model = unwrapped(model)
     own = model.state_dict()
     differences = [
@@ -270,9 +270,29 @@ def fit(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
     if differences:
         raise WrongArchitecture(
             f"{origin} must have the architecture of `model`, got differences: "
-            f"{'; '.join(differences)}: build the model that the snapshot was taken of"
+            f"{'; '.join(differences)}: {_way_out(list(own), list(state), prefix)}"
         )
     model.load_state_dict(state)
+
+
+def _way_out(own: list[str], names: list[str], prefix: str | None) -> str:
+    """What to do where a model's names are not the snapshot's: one may be a part of the other."""
+    within, around = _before(names, own), _before(own, names)
+    if len(within) == 1 and within[0]:
+        part = within[0].removesuffix(".")
+        return (
+            f"the model has {within[0]!r} before the snapshot's names, as a module around the "
+            f"network has: pass the part that was saved, model.get_submodule({part!r})"
+        )
+    if len(around) == 1 and around[0] and prefix is not None:
+        return f"the model's names come after {prefix + around[0]!r} there: pass that as `prefix`"
+    if len(around) == 1 and around[0]:
+        part = around[0].removesuffix(".")
+        return (
+            f"the snapshot has {around[0]!r} before the model's names: pass the module that was "
+            f"recorded, of which this model is the part {part!r}"
+        )
+    return "build the model that the snapshot was taken of"
 
 
 def _named(what: str, names: Iterable[str]) -> list[str]:

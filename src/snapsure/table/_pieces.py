@@ -53,7 +53,7 @@ class TableWriter:
     def write_digest(self, shard: int, digest: str) -> None:
         """Note of which inputs a shard is scored."""
         path = self.digest_file(shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(path.parent)
         _files.write_bytes(path, digest.encode())
 
     def read_digest(self, shard: int) -> str | None:
@@ -66,7 +66,7 @@ class TableWriter:
     def write(self, name: str, epoch: int | None, shard: int, values: Array) -> None:
         """Write a piece, whole or not at all."""
         path = self.file(name, epoch, shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(path.parent)
         _files.write_array(path, values)
 
     def read(self, name: str, epoch: int | None, shard: int) -> Array:
@@ -198,6 +198,28 @@ def _write_layout(folder: Path, layout: Layout) -> None:
     _files.write_bytes(folder / TABLE, json.dumps(layout, indent=1).encode())
 
 
+def clear(folder: Path, names: Sequence[str] = ()) -> None:
+    """Remove a table, or what scoring has left of one of these names, and nothing of others."""
+    layout = layout_in(folder) or {}
+    told = (layout, layout.get("other") or {})
+    known = {*names, *RESERVED, _INPUTS}.union(*(part.get("names", ()) for part in told))
+    for place in (folder, folder / _BESIDE):
+        for path in (place / name for name in sorted(known)):
+            _files.remove_partial(path, _PIECE)
+            for file in path.iterdir() if path.is_dir() else ():
+                if _PIECE.fullmatch(file.name):
+                    file.unlink()
+            _remove_empty(path)
+    _remove_empty(folder / _BESIDE)
+    for name in (TABLE, PLAN):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
 def _remove_pieces(folder: Path, layout: Layout | None) -> None:
     """Remove the pieces of a table that is no more, and folders that they leave empty."""
     if layout is None:
@@ -209,5 +231,4 @@ def _remove_pieces(folder: Path, layout: Layout | None) -> None:
     place = folder / layout["pieces"]
     empty = [place / name for name in (*layout["names"], *RESERVED, _INPUTS)]
     for path in empty if place == folder else [*empty, place]:
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
+        _remove_empty(path)

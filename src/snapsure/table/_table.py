@@ -91,11 +91,11 @@ class ScoreTable(Viewed):
                     f"`kappas` must have names of letters, digits and _, and none of "
                     f"{', '.join(RESERVED)}, got {name!r}: name it otherwise"
                 )
-        self.labels = _validate.whole_numbers(labels, "labels")
+        self.labels = _validate.class_numbers(labels, "labels")
         _same_shape("labels", self.labels.shape, shape)
-        self.y_hat = self.labels[-1] if y_hat is None else _validate.whole_numbers(y_hat, "y_hat")
+        self.y_hat = self.labels[-1] if y_hat is None else _validate.class_numbers(y_hat, "y_hat")
         _same_shape("y_hat", self.y_hat.shape, shape[1:])
-        self.y = None if y is None else _validate.whole_numbers(y, "y")
+        self.y = None if y is None else _validate.class_numbers(y, "y")
         if self.y is not None:
             _same_shape("y", self.y.shape, shape[1:])
         numbers = (
@@ -285,7 +285,7 @@ class ScoreTable(Viewed):
             )
         labels = p.argmax(axis=2)
         if y is not None:
-            _validate.in_range(_validate.whole_numbers(y, "y"), p.shape[2], "`y`")
+            _validate.in_range(_validate.class_numbers(y, "y"), p.shape[2], "`y`")
         chosen = np.take_along_axis(p, labels[-1][None, :, None], axis=2)[:, :, 0]
         return cls({"softmax": np.minimum(chosen, 1.0)}, labels, y, epochs=epochs)
 

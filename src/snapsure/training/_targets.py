@@ -68,7 +68,7 @@ class Targets:
 
         Of several processes, each does every so many of the parts.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(self.folder)
         if world == 1:
             _files.remove_partial(self.folder, _WRITTEN)
         bytes_each = sum(value.nbytes for value in model.state_dict().values())

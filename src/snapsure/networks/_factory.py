@@ -1,0 +1,27 @@
+"""What makes a network, by its name: `package.module:function`, or `file.py:function`."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def imported(module: str) -> ModuleType:
+    """A module by its name; or by its file, whose folder is then searched as `python file.py` does.
+
+    Raises
+    ------
+    ImportError
+        If there is none, or another module has the name of the file.
+    """
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    path = Path(module).resolve()
+    if not path.is_file():
+        raise ImportError(f"there is no file {module}")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    found = importlib.import_module(path.stem)
+    if found.__file__ is None or Path(found.__file__).resolve() != path:
+        raise ImportError(f"another module is called {path.stem}: give {module} another name")
+    return found

@@ -1,0 +1,270 @@
+"""Whose folder it is: claimed with the first score, and overwritten only where that is ours."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from snapsure import LocalExecutor, NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
+from snapsure.errors import InvalidInput, StorageError
+from snapsure.scoring import _plan
+
+X, Y = torch.rand(700, 4, generator=torch.Generator().manual_seed(1)), torch.arange(700) % 3
+
+
+@pytest.fixture
+def store(tmp_path):
+    torch.manual_seed(3)
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in (1, 2, 3):
+        store.save(nn.Linear(4, 3), epoch)
+    return store
+
+
+def scored(store, out, data=(X, Y), kappas=None, model=None, **more):
+    model = nn.Linear(4, 3) if model is None else model
+    return score(model, store, data, kappas, out=out, progress=False, **more)
+
+
+def refusal(function, kind=InvalidInput):
+    with pytest.raises(kind) as caught:
+        function()
+    return str(caught.value)
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def labels_out_of_range():
+    y = Y.clone()
+    y[612] = 7
+    return y
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"data": (X[:, :2], Y)},
+        {"data": (X.double(), Y)},
+        {"data": (torch.full_like(X, torch.nan), Y)},
+        {"data": (X, labels_out_of_range())},
+        {"model": nn.Linear(4, 5)},
+        {"model": "abc"},
+        {"kappas": NNDistance((X[:, :2], Y), k=3)},
+    ],
+)
+def test_a_run_that_fails_leaves_the_folder_to_others(store, tmp_path, wrong, exists):
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+    with pytest.raises((InvalidInput, RuntimeError)):
+        scored(store, out, **wrong)
+    assert out.exists() == exists
+    assert not exists or list(out.iterdir()) == []
+    scored(store, out)
+
+
+def test_labels_out_of_range_are_told_by_their_row(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(_plan, "_SHARD", 256)
+    assert refusal(lambda: scored(store, tmp_path / "out", (X, labels_out_of_range()))) == (
+        "labels of `data` must lie in 0…2, or be −1 for points of none of the classes, got 7 at "
+        "row 612: number the classes as the model does"
+    )
+
+
+def test_what_is_no_network_is_refused_before_the_folder_is_touched(store, tmp_path):
+    out = tmp_path / "file" / "out"  # which could not be made
+    (tmp_path / "file").touch()
+    assert refusal(lambda: scored(store, out, model="abc")) == (
+        "`model` must be a torch.nn.Module, got 'abc': pass the network itself"
+    )
+    assert refusal(lambda: scored(store, out, model=nn.Linear)) == (
+        "`model` must be a torch.nn.Module, got the class Linear: pass what it makes, Linear(…)"
+    )
+    assert refusal(lambda: scored(store, out), StorageError) == (
+        f"cannot write to {out} (Not a directory): choose a folder that can be written to"
+    )
+
+
+def test_a_folder_without_permission(store, tmp_path, monkeypatch):
+    def denied(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", denied)
+    out = tmp_path / "out"
+    assert refusal(lambda: scored(store, out), StorageError) == (
+        f"cannot write to {out} (Permission denied): choose a folder that can be written to"
+    )
+    assert not out.exists()
+
+
+def test_overwritten_it_is_as_if_new(store, tmp_path):
+    """Other data, fewer snapshots, another κ; and files that scoring did not write stay."""
+    for name, more in (
+        ("data", {"data": (X + 1, Y)}),
+        ("kappas", {"kappas": NNDistance((X, Y), k=3)}),
+    ):
+        out, new = tmp_path / name, tmp_path / f"{name}-new"
+        scored(store, out)
+        mine = {"notes.txt": b"mine", "softmax/notes.txt": b"mine", "softmax/all.npy": b"mine"}
+        for path, content in mine.items():
+            (out / path).write_bytes(content)
+        assert f"with other {name}:" in refusal(lambda out=out, m=more: scored(store, out, **m))
+        scored(store, out, overwrite=True, **more)
+        scored(store, new, **more)
+        assert files(out) == files(new) | mine
+    scored(store.select([3]), out, overwrite=True)
+    assert ScoreTable.open(out).epochs.tolist() == [3]
+    assert files(out).items() >= mine.items()
+
+
+def test_other_data_in_the_middle_is_overwritten(store, tmp_path, monkeypatch):
+    """Which the sample of batches that a folder is recognised by does not show."""
+    n = 30 * 256
+    x = torch.rand(n, 4)
+    other = x.clone()
+    other[5 * 256 : 6 * 256] += 1
+    monkeypatch.setattr(_plan, "_SHARD", 512)
+    out = tmp_path / "out"
+    scored(store, out, (x, torch.arange(n) % 3))
+    changed = (other, torch.arange(n) % 3)
+    assert "with other data in rows 1024…1535" in refusal(lambda: scored(store, out, changed))
+    scored(store, out, changed, overwrite=True)
+    scored(store, tmp_path / "new", changed)
+    assert files(out) == files(tmp_path / "new")
+
+
+def test_the_same_is_resumed_and_not_overwritten(store, tmp_path):
+    out = tmp_path / "out"
+    scored(store, out)
+    (out / "softmax" / "epoch-000002.00000.npy").unlink()
+    before = {path: path.stat().st_mtime_ns for path in out.glob("softmax/*.npy")}
+    scored(store, out, overwrite=True)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert (out / "softmax" / "epoch-000002.00000.npy").exists()
+
+
+def test_a_run_that_fails_overwrites_nothing(store, tmp_path):
+    out = tmp_path / "out"
+    scored(store, out)
+    before = files(out)
+    with pytest.raises(InvalidInput):
+        scored(store, out, (X[:, :2], Y), overwrite=True)
+    assert files(out) == before
+
+
+def test_a_saved_table_is_overwritten_and_a_folder_of_others_is_not(store, tmp_path):
+    out = tmp_path / "saved"
+    table = scored(store, tmp_path / "first")
+    table.save(out)
+    table.save(out)  # its pieces lie beside, now
+    scored(store, out, overwrite=True)
+    assert files(out) == files(tmp_path / "first")
+    other = tmp_path / "thesis"
+    (other / "prepared").mkdir(parents=True)
+    (other / "prepared" / "chapter.tex").write_text("dear")
+    assert refusal(lambda: scored(store, other, overwrite=True)) == (
+        f"`out` must be a new folder or one of earlier scores, got {other} with other things in "
+        "it: choose another"
+    )
+    assert (other / "prepared" / "chapter.tex").read_text() == "dear"
+
+
+def test_a_plan_that_is_damaged(store, tmp_path):
+    for content in ("{", "[]"):
+        (tmp_path / "plan.json").write_text(content)
+        assert refusal(lambda: scored(store, tmp_path), StorageError) == (
+            f"{tmp_path / 'plan.json'} must be the plan of earlier scores, got something else: "
+            "delete the folder, or choose another"
+        )
+
+
+def test_the_batch_size_is_told(store, tmp_path):
+    out = tmp_path / "out"
+    table = scored(store, out, batch_size=100)
+    assert table.provenance["data"]["batch_size"] == 100
+    assert refusal(lambda: scored(store, out)) == (
+        f"`out` must hold scores of the same inputs, got {out} with other batches (of 100 rows, "
+        "not 256): choose another folder, or replace these by overwrite=True (--overwrite on the "
+        "command line)"
+    )
+    np.testing.assert_allclose(scored(store, None).kappa("softmax"), table.kappa("softmax"))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_size=64)
+    assert refusal(lambda: scored(store, None, loader, batch_size=100)) == (
+        "`batch_size` must be left out where `data` says it, got 100 and a DataLoader: set it there"
+    )
+    assert refusal(lambda: scored(store, None, batch_size=0)) == (
+        "`batch_size` must be a whole number ≥ 1, got 0: raise it"
+    )
+
+
+def test_the_device_is_chosen_or_refused(store, tmp_path):
+    on_cpu = scored(store, None, executor=LocalExecutor(device="cpu"))
+    assert np.array_equal(on_cpu.kappa("softmax"), scored(store, None).kappa("softmax"))
+    said = refusal(lambda: LocalExecutor(device="abacus"))
+    assert said.startswith("`device` must be one that PyTorch has here, got 'abacus' (")
+    assert said.endswith("): choose cpu, or leave it out for the best there is")
+
+
+class OneLogit(nn.Linear):
+    def __init__(self, flat):
+        super().__init__(4, 1)
+        self.flat = flat
+
+    def forward(self, x):
+        z = super().forward(x)
+        return z[:, 0] if self.flat else z
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_one_logit_is_told_how_to_become_two(tmp_path, flat):
+    model, store = OneLogit(flat), SnapshotStore(tmp_path / "run")
+    store.save(model, 1)
+    data = (X, Y % 2)
+    assert refusal(lambda: score(model, store, data, progress=False)) == (
+        "`model` must give one logit per class, got one per point (shape "
+        f"{(2,) if flat else (2, 1)}): of a binary classifier's logit z, before its sigmoid, make "
+        "two by model.register_forward_hook(lambda module, args, z: "
+        "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
+    )
+    model.register_forward_hook(
+        lambda module, args, z: torch.nn.functional.pad(z.reshape(-1, 1), (1, 0))
+    )
+    table = score(model, store, data, [SoftmaxResponse()], progress=False)
+    p = torch.sigmoid(nn.functional.linear(X, model.weight, model.bias)[:, 0].double())
+    assert np.array_equal(table.y_hat, (p > 0.5).long().numpy())
+    expected = torch.maximum(p, 1 - p).detach().numpy()
+    np.testing.assert_allclose(table.kappa("softmax")[0], expected, atol=1e-6)
+
+
+def test_ids_that_are_no_whole_numbers(tmp_path):
+    model, store = nn.EmbeddingBag(10, 3), SnapshotStore(tmp_path / "run")
+    store.save(model, 1)
+    said = refusal(lambda: score(model, store, torch.rand(20, 4), progress=False))
+    assert said.startswith(
+        "`data` must be what the network takes, got torch.float32 of shape (2, 4)"
+    )
+    assert said.endswith("): convert ids to whole numbers, x.long()")
+
+
+def test_names_of_classes_are_told_how_to_become_numbers(store):
+    names = np.array(["cat", "dog"] * 350)
+    for labels in (names, names.tolist(), names.astype(object)):
+        assert refusal(lambda labels=labels: scored(store, None, (X, labels))) == (
+            "`labels of data` must hold class numbers (0, 1, …), got names such as 'cat': pass "
+            "[classes.index(label) for label in labels], `classes` being the names in the order of "
+            "the model's outputs"
+        )
+
+
+def test_the_claim_is_what_the_table_says(store, tmp_path):
+    table = scored(store, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "plan.json").read_text()) == table.provenance

@@ -1,0 +1,220 @@
+"""Checkpoints that are more than tensors: read if harmless, if trusted, or refused by name."""
+
+import os
+import sys
+import types
+import uuid
+import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+
+import pytest
+import torch
+from torch import nn
+
+from snapsure import SnapshotStore
+from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
+
+
+@dataclass
+class Config:
+    rate: float = 0.1
+
+
+class Mode(Enum):
+    FAST = 1
+
+
+class RunsCode:
+    """A pickle of this calls `os.mkdir`."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def network():
+    return nn.Linear(3, 2)
+
+
+def sentence(kind, function, *args):
+    with pytest.raises(kind) as caught:
+        function(*args)
+    return str(caught.value)
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        OrderedDict(a=1),
+        Counter("aab"),
+        defaultdict(list, a=[1]),
+        defaultdict(float, a=1.0),
+        deque([1, 2]),
+        torch.Size([3]),
+        torch.float32,
+        torch.device("cpu"),
+        types.SimpleNamespace(rate=0.1),
+        {frozenset([1]), uuid.UUID(int=3)},
+        (Decimal("0.1"), range(3), slice(1)),
+    ],
+)
+def test_what_is_harmless_is_read_without_trust(tmp_path, beside):
+    model = network()
+    torch.save({"model": model.state_dict(), "beside": beside}, tmp_path / "epoch-1.pt")
+    assert same(SnapshotStore.adopt(tmp_path).load(1), model.state_dict())
+
+
+@pytest.mark.parametrize("beside", [Config(), Mode.FAST, defaultdict(Config)])
+def test_what_is_not_is_named(tmp_path, beside):
+    path = tmp_path / "epoch-1.pt"
+    torch.save({"model": network().state_dict(), "beside": beside}, path)
+    kind = "Mode" if isinstance(beside, Mode) else "Config"
+    assert sentence(UnsafeFile, SnapshotStore.adopt(tmp_path).load, 1) == (
+        f"{path} must hold tensors and plain values alone, got a pickle that could run code on "
+        f"loading (it needs {__name__}.{kind}): if you trust whoever made it, pass trust=True "
+        "(--trust on the command line); or load it yourself and save its state_dict()"
+    )
+
+
+def warned(path, needs):
+    return (
+        f"{path} is trusted: reading it can run any code that whoever made it put in (it needs "
+        f"{needs})"
+    )
+
+
+def told(function, *args):
+    """What a call gives, and what it warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        value = function(*args)
+    return value, [str(warning.message) for warning in caught]
+
+
+def test_trusted_it_is_read_with_a_warning_each_time(tmp_path):
+    model = network()
+    for epoch in (1, 2):
+        torch.save(
+            {"model": model.state_dict(), "config": Config()}, tmp_path / f"epoch-{epoch}.pt"
+        )
+    store, before = told(lambda: SnapshotStore.adopt(tmp_path, trust=True))
+    assert before == []  # the names tell the epochs: nothing is read yet
+    for epoch in (1, 2, 2):
+        state, said = told(store.load, epoch)
+        assert same(state, model.state_dict())
+        assert said == [warned(tmp_path / f"epoch-{epoch}.pt", f"{__name__}.Config")]
+
+
+@pytest.mark.parametrize("under", [None, "model", "net"])
+def test_trusted_a_whole_network_is_its_weights(tmp_path, under):
+    model, path = network(), tmp_path / "epoch-1.pt"
+    torch.save(model if under is None else {under: model, "epoch": 1}, path)
+    state, said = told(SnapshotStore.adopt(tmp_path, trust=True).load, 1)
+    assert same(state, model.state_dict())
+    assert said == [warned(path, "torch.nn.modules.linear.Linear")]
+
+
+def test_a_store_takes_a_trusted_checkpoint(tmp_path):
+    model, path = network(), tmp_path / "whole.pt"
+    torch.save(model, path)
+    store = SnapshotStore(tmp_path / "run")
+    with pytest.raises(UnsafeFile):
+        store.save(path, 1)
+    _, said = told(lambda: store.save(path, 1, trust=True))
+    assert same(store.load(1), model.state_dict())
+    assert len(said) == 1
+
+
+def test_harmless_files_are_no_reason_to_warn(tmp_path):
+    torch.save(network().state_dict(), tmp_path / "epoch-1.pt")
+    assert told(SnapshotStore.adopt(tmp_path, trust=True).load, 1)[1] == []
+
+
+def test_only_trust_runs_what_came_with_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    torch.save({"model": network().state_dict(), "more": RunsCode()}, folder / "last.ckpt")
+    for open_it in (
+        lambda: SnapshotStore.adopt(folder),
+        lambda: SnapshotStore(tmp_path / "run").save(folder / "last.ckpt", 1),
+    ):
+        with pytest.raises(UnsafeFile):
+            open_it()
+    assert not (tmp_path / "ran").exists()
+    (folder / "last.ckpt").rename(folder / "epoch-1.ckpt")
+    told(SnapshotStore.adopt(folder, trust=True).load, 1)
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_trusted_file_of_classes_that_are_gone(tmp_path, monkeypatch):
+    path = tmp_path / "epoch-1.pt"
+    gone = types.ModuleType("of_that_training")
+    gone.Config = type("Config", (), {"__module__": "of_that_training"})
+    monkeypatch.setitem(sys.modules, "of_that_training", gone)
+    torch.save({"model": network().state_dict(), "config": gone.Config()}, path)
+    monkeypatch.delitem(sys.modules, "of_that_training")
+    store = SnapshotStore.adopt(tmp_path, trust=True)
+    with pytest.warns(UserWarning, match="is trusted"):
+        assert sentence(InvalidInput, store.load, 1) == (
+            f"{path} must be of classes that can be imported here, got one that cannot (No module "
+            "named 'of_that_training'): run it where the code of that training is, or load the "
+            "file there and save its state_dict()"
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        (b"", "an empty file"),
+        (b"<html>not found</html>", "something that torch.save does not write"),
+        (b"PK\x03\x04" + b"x" * 100, "one that was cut short"),
+    ],
+)
+def test_bytes_that_are_no_checkpoint(tmp_path, content, got):
+    path = tmp_path / "epoch-1.pt"
+    path.write_bytes(content)
+    for trust in (False, True):
+        assert sentence(CorruptFile, SnapshotStore.adopt(tmp_path, trust=trust).load, 1) == (
+            f"{path} must be a whole checkpoint, got {got}: copy it again, or move it away if it "
+            "is none"
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        ({"weights": {"w": [1, 2]}, "epoch": 1}, "weights, epoch"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}, "a, b, c and 2 more"),
+        ([1, 2], "a list"),
+        (torch.ones(3), "a Tensor"),
+        ({}, "nothing"),
+    ],
+)
+def test_a_checkpoint_without_weights(tmp_path, content, got):
+    path = tmp_path / "epoch-1.pt"
+    torch.save(content, path)
+    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load, 1) == (
+        f"checkpoint {path} must hold the weights of a network, alone or under state_dict, "
+        f"model_state_dict, model, got {got}: save it by torch.save(model.state_dict(), path)"
+    )
+
+
+def test_networks_under_names_of_their_own_are_told_apart_by_a_prefix(tmp_path):
+    generator, critic = network(), network()
+    content = {"generator": generator.state_dict(), "critic": critic.state_dict(), "epoch": 1}
+    torch.save(content, tmp_path / "epoch-1.pt")
+    model = network()
+    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load_into, model, 1) == (
+        "a checkpoint must hold the model's network once, got it under 'generator.' and 'critic.': "
+        "say which, SnapshotStore.adopt(folder, prefix='generator.') or --prefix generator. on the "
+        "command line"
+    )
+    SnapshotStore.adopt(tmp_path, prefix="critic").load_into(model, 1)
+    assert same(model.state_dict(), critic.state_dict())
