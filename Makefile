@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
 
-.PHONY: test quick lint demo format bench clean
+.PHONY: test quick lint demo wheel format bench clean
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -18,6 +18,10 @@ quick: $(VENV)/.dev
 
 demo: $(VENV)/.demo
 	$(BIN)/snapsure demo
+
+# The sdist, a wheel from it, and that wheel in clean environments.
+wheel: $(VENV)/.dev
+	$(BIN)/python tools/check_wheel.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
