@@ -13,9 +13,10 @@ model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 recorder = Recorder("snapshots")
 for epoch in range(1, 7):
-    for rows in torch.randperm(200).split(20):
+    for rows in torch.split(torch.randperm(200), 20):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+        loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     recorder.record(model, epoch)
 table = score(model, "snapshots", (x[200:], y[200:]), out="scores", progress=False)
