@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
 
-.PHONY: test quick lint demo docs format bench clean
+.PHONY: test quick lint demo docs wheel format bench clean
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -22,6 +22,10 @@ demo: $(VENV)/.demo
 # Material tells of MkDocs 2, which it does not install: the notice is left out.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The sdist, a wheel from it, and that wheel in clean environments.
+wheel: $(VENV)/.dev
+	$(BIN)/python tools/check_wheel.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -67,6 +67,15 @@ def run(code, *arguments, **options):
         )
 
 
+def until(holds, process=None):
+    """Wait for what must come to hold, while a process runs if one is given."""
+    deadline = time.monotonic() + LONG
+    while not holds():
+        assert time.monotonic() < deadline
+        assert process is None or process.poll() is None
+        time.sleep(0.05)
+
+
 class Forked:
     """A command that runs, or has run."""
 

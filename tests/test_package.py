@@ -196,6 +196,20 @@ except ModuleNotFoundError as error:
     )
 
 
+def test_snapshots_and_answers_do_not_wait_for_the_compiler(tmp_path):
+    """`torch._dynamo` takes a second or two to import, and is of use to compiled networks alone."""
+    code = f"""
+import sys, torch
+from snapsure import AES, Predictor, Recorder, score
+model, x = torch.nn.Linear(2, 3), torch.zeros(4, 2)
+Recorder({str(tmp_path / "run")!r}).record(model, 1)
+score(model, {str(tmp_path / "run")!r}, (x, torch.zeros(4, dtype=torch.int64)), progress=False)
+Predictor(model, {str(tmp_path / "run")!r}, AES())(x)
+print("torch._dynamo" in sys.modules)
+"""
+    assert fresh(code) == ["False"]
+
+
 def test_what_follows_the_table_never_loads_torch():
     names = (
         "AES, LES, MaxLogitPNorm, Monitor, PES, Platt, SPTD, ScoreTable, Threshold, Temperature, "

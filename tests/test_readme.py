@@ -1,5 +1,6 @@
 """The README's ten lines, run as they stand; its table is tested with the study it is from."""
 
+import json
 import re
 from pathlib import Path
 
@@ -46,3 +47,28 @@ def test_every_file_it_links_to_exists():
 
 def test_it_is_short():
     assert len(README.read_text().splitlines()) <= 150
+
+
+def test_it_says_what_the_demo_comes_to():
+    """The least and the most of ten seeds under each setting of experiments/demo_spread.py."""
+    settings = json.loads((README.parent / "results" / "demo.json").read_text())
+    assert settings
+    assert all([*seeds] == [*map(str, range(10))] for seeds in settings.values())
+    runs = [run for seeds in settings.values() for run in seeds.values()]
+    gained = {name: [run["gain"][name] for run in runs] for name in ("AES", "LES")}
+    # "On every one of them" is that no interval holds 0.
+    assert all(low > 0 for gains in gained.values() for _, low, _ in gains)
+    assert all(run["accepted"] > run["plain"] for run in runs)
+    assert all(run["wrong"] <= run["risk"] == 0.02 for run in runs)
+    assert (
+        f"In {len(runs)} runs of it (ten seeds; {'; '.join(settings)}) "
+        f"{spread([100 * run['error'] for run in runs])} % of the words are wrong; AES saves "
+        f"{spread([gain for gain, _, _ in gained['AES']])} % of the final softmax's E-AURC and LES "
+        f"{spread([gain for gain, _, _ in gained['LES']])} %, significantly on every one; at a "
+        f"promised risk of 2 % it accepts {spread([100 * run['accepted'] for run in runs])} % of "
+        f"the words, where plain softmax accepts {spread([100 * run['plain'] for run in runs])} %."
+    ) in " ".join(README.read_text().split())
+
+
+def spread(numbers):
+    return f"{min(numbers):.1f} … {max(numbers):.1f}"

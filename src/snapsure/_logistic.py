@@ -12,7 +12,11 @@ _CURVATURE = 1e-10
 
 def sigmoid(z: Floats) -> Floats:
     """1 / (1 + e^−z), at any z."""
-    small = np.exp(-np.abs(z))
+    return _upper(z, np.exp(-np.abs(z)))
+
+
+def _upper(z: Floats, small: Floats) -> Floats:
+    """1 / (1 + e^−z), where small = e^−|z| is known."""
     p: Floats = np.where(z >= 0, 1, small) / (1 + small)
     return p
 
@@ -34,9 +38,8 @@ def fit_logistic(features: Floats, target: Floats, penalty: Floats) -> Floats:
     anywhere in [0, 1].
     """
     coefficients = np.zeros(features.shape[1])
-    loss = _loss(features, target, penalty, coefficients)
+    loss, p = _loss(features, target, penalty, coefficients)
     for _ in range(_STEPS):
-        p = sigmoid(features @ coefficients)
         gradient = features.T @ (p - target) + penalty * coefficients
         curvature = (features.T * (p * (1 - p))) @ features
         curvature[np.diag_indices_from(curvature)] += penalty + _CURVATURE * len(target)
@@ -44,13 +47,13 @@ def fit_logistic(features: Floats, target: Floats, penalty: Floats) -> Floats:
         scale = 1.0
         while scale > 1e-8:
             trial = coefficients - scale * step
-            trial_loss = _loss(features, target, penalty, trial)
+            trial_loss, trial_p = _loss(features, target, penalty, trial)
             if trial_loss <= loss:
                 break
             scale /= 2
         else:
             break
-        gained, coefficients, loss = loss - trial_loss, trial, trial_loss
+        gained, coefficients, loss, p = loss - trial_loss, trial, trial_loss, trial_p
         if gained <= _ENOUGH * (1 + abs(loss)) and np.abs(step).max() < 1e-8:
             break
     return coefficients
@@ -87,6 +90,13 @@ def _separable(score: Floats, wrong: Bools) -> bool:
     return bool(high.max() <= low.min() or low.max() <= high.min())
 
 
-def _loss(features: Floats, target: Floats, penalty: Floats, coefficients: Floats) -> float:
+def _loss(
+    features: Floats, target: Floats, penalty: Floats, coefficients: Floats
+) -> tuple[float, Floats]:
+    """The penalised log-loss, and the probabilities it is of: both from one exponential."""
     z = features @ coefficients
-    return float(np.sum(np.logaddexp(0, z) - target * z) + np.sum(penalty * coefficients**2) / 2)
+    small = np.exp(-np.abs(z))
+    # log(1 + e^z) as max(z, 0) + log(1 + e^−|z|), several times faster than np.logaddexp.
+    losses = np.maximum(z, 0) + np.log1p(small) - target * z
+    loss = float(np.sum(losses) + np.sum(penalty * coefficients**2) / 2)
+    return loss, _upper(z, small)

@@ -1,14 +1,22 @@
 """The demo's steps, made small; `make demo` runs it whole."""
 
 import io
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 from snapsure import Predictor, ScoreTable, SnapshotStore
+from snapsure.cli import app
 from snapsure.errors import InvalidInput
 from snapsure.paper import demo, words
+from tests import processes
 
 pytestmark = pytest.mark.slow
 
@@ -42,22 +50,14 @@ def short(tmp_path_factory):
         patched.setattr(demo, "EPOCHS", 5)
         patched.setattr(demo, "SEEDS", (0, 1))
         patched.setattr(demo, "RISK", 0.3)
-        patched.setattr(demo, "ProcessPoolExecutor", InProcess)
+        patched.setattr(demo, "side_by_side", in_this_process)
         demo.run(folder, Console(file=output, width=100), said.append)
     return folder, output.getvalue(), said
 
 
-class InProcess:
-    """A pool that is none: what is patched here is not patched in another process."""
-
-    def __init__(self, *args, **options):
-        self.map = map
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *raised):
-        return None
+def in_this_process(one_seed, folder, seeds, *rest):
+    """What is patched here is not patched in another process."""
+    return [one_seed(folder, seed) for seed in seeds]
 
 
 def test_it_goes_the_whole_way(short):
@@ -65,13 +65,87 @@ def test_it_goes_the_whole_way(short):
     for seed in (0, 1):
         assert SnapshotStore(folder / "snapshots" / f"seed-{seed}").epochs == [1, 2, 3, 4, 5]
         assert ScoreTable.open(folder / f"scores-{seed}").y_hat.size == 4000
-    assert said[0] == "1,500 words of ten languages to train on, 4,000 to judge by"
-    assert said[-1] == f"the page to look at: {folder / 'report.html'}"
-    for word in ("final softmax", "AES", "LES in 3 passes", "Chosen: ", "Promised: at most 30%"):
+    assert said[0] == (
+        "The task: which of ten languages is this word from? 1,500 words to train on, 4,000 others "
+        "to judge by."
+    )
+    assert said[-1] == f"The page to look at: {folder / 'report.html'}"
+    for word in (
+        "final softmax",
+        "AES",
+        "LES in 3 passes",
+        "Chosen:  ",
+        "Checked:   of 2,000 words",
+    ):
         assert word in text
+    assert "Promised:  at most 30% of the accepted answers are wrong." in text
     assert "Plain softmax would accept " in text
-    assert text.count("sure to be right: ") == len(demo.ASKED)
-    assert "snapsure fit scores --risk" in text
+    assert text.count(" right with probability ") == len(demo.ASKED)
+
+
+def test_it_ends_with_commands_that_exist(short):
+    """The three for one's own checkpoints: each option is one of that command."""
+    _, text, _ = short
+    commands = get_command(app)
+    shown = re.findall(r"^  snapsure (\w+) (.*)$", text, re.M)
+    assert [name for name, _ in shown] == ["demo", "score", "fit", "predict"]
+    for name, rest in shown:
+        known = {option for each in commands.commands[name].params for option in each.opts}
+        assert {*re.findall(r"--[\w-]+", rest)} <= known, name
+
+
+@pytest.mark.parametrize(
+    ("started", "on_the_path", "said"),
+    [
+        (".venv/bin/snapsure", None, ".venv/bin/snapsure"),
+        ("/usr/bin/snapsure", "/usr/bin/snapsure", "snapsure"),
+        ("src/snapsure/__main__.py", None, "snapsure"),
+    ],
+)
+def test_it_says_what_to_type_where_it_was_started(monkeypatch, started, on_the_path, said):
+    monkeypatch.setattr("sys.argv", [started, "demo"])
+    monkeypatch.setattr("shutil.which", lambda name: on_the_path)
+    assert demo._command() == said
+
+
+def test_a_promise_that_nothing_can_keep_is_said(short, monkeypatch):
+    folder, _, _ = short
+    table = ScoreTable.open(folder / "scores-0")
+    monkeypatch.setattr(demo, "RISK", 1e-6)
+    assert demo._plain(*table.split(0.5, seed=1)) == (None, None)
+    output = io.StringIO()
+    promise = demo.Promise("LES is better", "LES", 0.5, 0.25, None, None)
+    demo._say(promise, 1000, Console(file=output, width=200))
+    assert output.getvalue().splitlines()[2:] == [
+        "         Checked:   of 1,000 words that nothing was fitted on, it accepts 50.0% (25.0% of "
+        "these are wrong) and hands the rest to a person.",
+        "         Without:   Plain softmax cannot promise that.",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_it_starts_ends_with_it(tmp_path, number):
+    command = [sys.executable, "-m", "tests.paper.waiting", tmp_path]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with processes.started(command, cwd=processes.ROOT, **pipes) as parent:
+        processes.until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, parent)
+        children = [int(path.read_text()) for path in tmp_path.glob("*.pid")]
+        assert all(map(running, children))
+        parent.send_signal(number)
+        # The children hold their end of the pipe: what they would say of Ctrl-C is in it.
+        _, said = parent.communicate()
+        processes.until(lambda: not any(map(running, children)))
+    if number == signal.SIGINT:
+        assert said.count("Traceback") == 1, said
+        assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+def running(pid):
+    """Whether there is such a process, and not only its number until somebody asks for its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_what_is_deployed_is_what_answers(short):
@@ -80,10 +154,11 @@ def test_what_is_deployed_is_what_answers(short):
     said = predictor(words.spelt(demo.ASKED))
     names = list(words.LANGUAGES.values())
     for word, label, confidence, _ in zip(demo.ASKED, *said, strict=True):
-        assert f"  {word:16} {names[label]:8} {confidence:4.0%} sure to be right: " in text
+        line = f"  {word:16} {names[label]:8} right with probability {confidence:4.0%}: "
+        assert line in text
     output = io.StringIO()
     demo.answer(folder, ["weather"], Console(file=output, width=100))
-    assert output.getvalue().startswith("  weather ")
+    assert output.getvalue().split()[0] == "weather"
     with pytest.raises(InvalidInput, match="must hold a finished demo to answer words"):
         demo.answer(folder / "none", ["weather"], Console(file=output))
 

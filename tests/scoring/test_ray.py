@@ -69,13 +69,6 @@ def scored(digits, data, out, executor=None, **options):
     return score(digits.model(), digits.store, loader, kappas(digits), **options)
 
 
-def wait_until(holds):
-    deadline = time.monotonic() + processes.LONG
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(digits, tmp_path_factory):
     """The files of a table that this process scored alone."""
@@ -128,7 +121,7 @@ def test_a_worker_killed_in_a_piece(digits, cluster, tmp_path, undisturbed):
     data = Killing(digits.test, tmp_path / "data")
     scored(digits, data, tmp_path / "out", RayExecutor(group=3))
     (killed,) = data.noted("killed")
-    wait_until(lambda: not Path(f"/proc/{killed}").exists())
+    processes.until(lambda: not Path(f"/proc/{killed}").exists())
     assert files_of(tmp_path / "out") == undisturbed
 
 
@@ -318,7 +311,7 @@ def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
     assert run.returncode == 0, run.stderr
     assert run.stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 points>\n"
     assert [line for line in run.stderr.splitlines() if "rows" not in line] == []
-    wait_until(lambda: not family(mark))
+    processes.until(lambda: not family(mark))
 
 
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch):

@@ -1,24 +1,25 @@
 """The whole way on real words: train and record, score, compare, promise, deploy, answer, report.
 
-Nothing is tuned: seeds are 0, 1, 2, and what comes out is reported.
+Nothing is tuned: seeds are 0, 1, 2, and what comes out is reported. `results/demo.json` has what
+comes out for ten seeds on other processors and numbers of threads.
 """
 
-import multiprocessing
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from snapsure import _files
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.evaluation import compare
 from snapsure.evaluation._result import Board
+from snapsure.paper._side_by_side import side_by_side
 from snapsure.paper.words import EPOCHS, LANGUAGES, load, network, spelt, train
 from snapsure.predictor import Predictor
 from snapsure.report.page import Report, origin_of
@@ -37,39 +38,76 @@ _FACTORY = "snapsure.paper.words:network"
 Tell = Callable[[str], None]
 
 
+class Promise(NamedTuple):
+    """What became of a promised risk, on words that nothing was fitted on."""
+
+    reason: str  # why this method
+    method: str
+    accepted: float  # share of the words
+    wrong: float  # share of the accepted
+    plain: float | None  # share accepted by the final softmax, if it can promise that risk
+    plain_wrong: float | None
+
+
 def run(folder: Path, console: Console, tell: Tell) -> None:
     """All of it; what an earlier run has trained and scored is kept."""
     _files.claim(folder, _MARK, "--out", "an earlier demo")
     (folder / _MARK).touch()
     train_words, test_words = load()
-    counts = len(train_words.y), len(test_words.y)
-    tell(f"{counts[0]:,} words of ten languages to train on, {counts[1]:,} to judge by")
-    tables = _scored(folder, console)
-    tell(f"{len(SEEDS)} networks trained, every word scored by each of {EPOCHS} snapshots")
+    tell(
+        f"The task: which of ten languages is this word from? {len(train_words.y):,} words to "
+        f"train on, {len(test_words.y):,} others to judge by."
+    )
+    paths = side_by_side(
+        one_seed, folder, SEEDS, [folder / "snapshots"], EPOCHS * len(SEEDS), console
+    )
+    tables = [ScoreTable.open(path) for path in paths]
+    tell(
+        f"{len(SEEDS)} networks trained, {EPOCHS} snapshots of each recorded; each snapshot has "
+        "scored all words to judge by."
+    )
     console.print(_board(compare(tables, methods=SHOWN, resamples=1000).boards["data"], tables))
-    tell("choosing a method by half of the words, to be judged by the other half")
-    _deploy(folder, tables[0], console)
+    half = len(test_words.y) // 2
+    tell(
+        f"To deploy the first network: method and threshold are chosen on {half:,} words, and "
+        "checked on the others."
+    )
+    _say(deploy(folder, tables[0], SEEDS[0]), half, console)
+    tell(f"Saved as {folder / 'predictor'}. It answers:")
     answer(folder, ASKED, console)
-    named = {f"seed {seed}": table for seed, table in zip(SEEDS, tables, strict=True)}
-    origin = {"command": f"snapsure demo --out {folder}"}
-    for name, table in named.items():
-        origin |= origin_of(table, name)
-    page = Report(
-        named,
-        texts=test_words.text.tolist(),
-        classes=list(LANGUAGES.values()),
-        origin=origin,
-        title="Which words can be trusted?",
-    ).save(folder / "report.html")
-    tell(f"the page to look at: {page}")
-    console.print(
-        "\nYour own words:        snapsure demo WORD WORD …\n"
-        "Your own checkpoints:  snapsure score --model mypackage.nets:make --snapshots runs/first "
-        "--data test.npz --out scores\n"
-        "                       snapsure fit scores --risk 0.02 --out predictor\n"
-        "                       snapsure predict predictor --data new.npz --out answers.csv",
-        highlight=False,
-        soft_wrap=True,
+    tell(f"The page to look at: {_page(folder, tables, test_words.text.tolist())}")
+    _say_what_next(folder, console)
+
+
+def one_seed(folder: Path, seed: int) -> Path:
+    """Train and record one network, and score the words by all of its snapshots."""
+    train_words, test_words = load()
+    store = SnapshotStore(folder / "snapshots" / f"seed-{seed}")
+    if store.epochs != list(range(1, EPOCHS + 1)):
+        store.rewind(0)
+        train(train_words, seed, Recorder(store).record)
+    out = folder / f"scores-{seed}"
+    score(network(), store, (test_words.x, test_words.y), out=out, progress=False)
+    return out
+
+
+def deploy(folder: Path, table: ScoreTable, seed: int) -> Promise:
+    """Save a predictor with a promise from half of the words; check it on the other half."""
+    held_out, new = table.split(0.5, seed=1)
+    classes = list(LANGUAGES.values())
+    predictor = Predictor.fit(
+        _FACTORY, folder / "snapshots" / f"seed-{seed}", held_out, risk=RISK, classes=classes
+    )
+    predictor.save(folder / "predictor")
+    assert predictor.threshold is not None
+    assert predictor.reason is not None
+    accepted = predictor.threshold.accepts(predictor.confidence(new))
+    return Promise(
+        predictor.reason,
+        type(predictor.estimator).__name__,
+        float(accepted.mean()),
+        _wrong(new, accepted),
+        *_plain(held_out, new),
     )
 
 
@@ -86,7 +124,8 @@ def answer(folder: Path, words: Sequence[str], console: Console) -> None:
     for word, label, confidence, accepted in zip(words, *said, strict=True):
         decision = "accept" if accepted else "hand to a person"
         console.print(
-            f"  {word:16} {names[label]:8} {confidence:4.0%} sure to be right: {decision}",
+            f"         {word:16} {names[label]:8} right with probability {confidence:4.0%}: "
+            f"{decision}",
             highlight=False,
         )
 
@@ -95,10 +134,12 @@ def _board(board: Board, tables: Sequence[ScoreTable]) -> Table:
     """Every method beside the final snapshot's softmax."""
     wrong = [table.errors.mean() for table in tables]
     table = Table(
-        title=f"Which language is a word from? {np.mean(wrong):.1%} wrong, {len(tables)} networks",
-        caption="E-AURC: what the order costs, lower is better; gain: how much less than softmax.",
+        title=f"{len(tables)} networks, wrong on {np.mean(wrong):.1%} of the words. Which "
+        "confidence ranks right answers above wrong ones?",
+        caption="E-AURC: what an imperfect ranking costs, lower is better. Gain: how much less "
+        "than the final softmax.",
     )
-    for head in ("method", "passes", "E-AURC ×10³", "gain [95 %]", "of each network"):
+    for head in ("method", "passes", "E-AURC ×10³", "gain (95 % interval)", "of each network"):
         table.add_column(head, justify="left" if head == "method" else "right")
     for row in board.rows:
         final = row.method == board.reference
@@ -112,78 +153,73 @@ def _board(board: Board, tables: Sequence[ScoreTable]) -> Table:
     return table
 
 
-def _scored(folder: Path, console: Console) -> list[ScoreTable]:
-    """Tables of all seeds, each by a process of its own."""
-    stores = [folder / "snapshots" / f"seed-{seed}" for seed in SEEDS]
-    # Not forked: after work on several threads, a forked PyTorch hangs.
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(len(SEEDS), mp_context=spawned) as pool, _watched(stores, console):
-        paths = list(pool.map(_one_seed, [folder] * len(SEEDS), SEEDS))
-    return [ScoreTable.open(path) for path in paths]
-
-
-def _one_seed(folder: Path, seed: int) -> Path:
-    import torch
-
-    torch.set_num_threads(1)  # the seeds share the cores
-    train_words, test_words = load()
-    store = SnapshotStore(folder / "snapshots" / f"seed-{seed}")
-    if store.epochs != list(range(1, EPOCHS + 1)):
-        store.rewind(0)
-        train(train_words, seed, Recorder(store).record)
-    out = folder / f"scores-{seed}"
-    score(network(), store, (test_words.x, test_words.y), out=out, progress=False)
-    return out
-
-
-@contextmanager
-def _watched(stores: Sequence[Path], console: Console) -> Iterator[None]:
-    """A bar of the snapshots that are there, while other processes make them."""
-    ended = threading.Event()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("training", total=EPOCHS * len(stores))
-
-        def watch() -> None:
-            while not ended.wait(0.5):
-                there = sum(len(list(path.glob("epoch-*.safetensors"))) for path in stores)
-                bar.update(task, completed=there)
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-
-def _deploy(folder: Path, table: ScoreTable, console: Console) -> None:
-    """A predictor with a promise from half of the words, and whether it is kept on the others."""
-    held_out, new = table.split(0.5, seed=1)
-    classes = list(LANGUAGES.values())
-    predictor = Predictor.fit(
-        _FACTORY, folder / "snapshots" / f"seed-{SEEDS[0]}", held_out, risk=RISK, classes=classes
-    )
-    predictor.save(folder / "predictor")
-    assert predictor.threshold is not None
-    accepted = predictor.threshold.accepts(predictor.confidence(new))
-    wrong = new.errors[accepted].mean() if accepted.any() else 0.0
-    console.print(f"  Chosen: {predictor.reason}.", highlight=False, soft_wrap=True)
-    console.print(
-        f"  Promised: at most {RISK:.0%} of the accepted answers are wrong. Of {new.errors.size:,} "
-        f"words that nothing was fitted on it accepts {accepted.mean():.1%}, and {wrong:.1%} of "
-        f"these are wrong.\n  {_plain(held_out, new)}",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _plain(held_out: ScoreTable, new: ScoreTable) -> str:
-    """The same promise by the final snapshot's softmax alone."""
+def _plain(held_out: ScoreTable, new: ScoreTable) -> tuple[float | None, float | None]:
+    """The same promise by the final snapshot's softmax alone: accepted, and wrong of these."""
     _, rest = held_out.split(0.5, seed=0)
     try:
         threshold = Threshold.at_risk(rest.kappa("softmax")[-1], rest.errors, RISK)
     except Infeasible:
-        return "Plain softmax could promise nothing."
+        return None, None
     accepted = threshold.accepts(new.kappa("softmax")[-1])
-    return f"Plain softmax would accept {accepted.mean():.1%} for the same promise."
+    return float(accepted.mean()), _wrong(new, accepted)
+
+
+def _wrong(table: ScoreTable, accepted: np.ndarray) -> float:
+    """Share of errors among the accepted."""
+    return float(table.errors[accepted].mean()) if accepted.any() else 0.0
+
+
+def _say(promise: Promise, new: int, console: Console) -> None:
+    plain = "Plain softmax cannot promise that."
+    if promise.plain is not None:
+        plain = (
+            f"Plain softmax would accept {promise.plain:.1%} under the same promise "
+            f"({promise.plain_wrong:.1%} of these are wrong)."
+        )
+    for line in (
+        f"Chosen:    {promise.reason}.",
+        f"Promised:  at most {RISK:.0%} of the accepted answers are wrong.",
+        f"Checked:   of {new:,} words that nothing was fitted on, it accepts "
+        f"{promise.accepted:.1%} ({promise.wrong:.1%} of these are wrong) and hands the rest to a "
+        "person.",
+        f"Without:   {plain}",
+    ):
+        console.print(f"         {line}", highlight=False, soft_wrap=True)
+
+
+def _page(folder: Path, tables: Sequence[ScoreTable], texts: Sequence[str]) -> Path:
+    named = {f"seed {seed}": table for seed, table in zip(SEEDS, tables, strict=True)}
+    origin = {"command": f"snapsure demo --out {folder}"}
+    for name, table in named.items():
+        origin |= origin_of(table, name)
+    return Report(
+        named,
+        texts=texts,
+        classes=list(LANGUAGES.values()),
+        origin=origin,
+        title="Which words can be trusted?",
+    ).save(folder / "report.html")
+
+
+def _say_what_next(folder: Path, console: Console) -> None:
+    command = _command()
+    console.print(
+        f"\nAsk it about other words:\n"
+        f"  {command} demo butterfly papillon --out {shlex.quote(str(folder))}\n"
+        f"The same for your own checkpoints (`{command} COMMAND --help` says what each takes):\n"
+        f"  {command} score --model mypackage.nets:make --snapshots checkpoints/ --data test.npz "
+        "--out scores\n"
+        f"  {command} fit scores --risk {RISK} --out predictor\n"
+        f"  {command} predict predictor --data new.npz --out answers.csv",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _command() -> str:
+    """What to type to run this again: a virtual environment need not be on the path."""
+    started = Path(sys.argv[0])
+    if started.name != "snapsure" or shutil.which("snapsure") == str(started.absolute()):
+        return "snapsure"
+    return shlex.quote(sys.argv[0])

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 from safetensors import SafetensorError
@@ -40,13 +41,11 @@ _DTYPES = {
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module inside DataParallel, DDP or `torch.compile`."""
-    while isinstance(
-        model,
-        nn.DataParallel | nn.parallel.DistributedDataParallel | torch._dynamo.OptimizedModule,
-    ):
-        model = (
-            model._orig_mod if isinstance(model, torch._dynamo.OptimizedModule) else model.module
-        )
+    # The compiler takes seconds to import: where it is not loaded, nothing has been compiled.
+    compiled = (torch._dynamo.OptimizedModule,) if "torch._dynamo" in sys.modules else ()
+    while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel, *compiled)):
+        inner = model._orig_mod if isinstance(model, compiled) else model.module
+        model = cast(nn.Module, inner)
     return model
 
 

@@ -1,0 +1,55 @@
+"""What a release says of itself, in the several places where it must."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from tools import check_wheel
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_one_version_everywhere():
+    releases = re.findall(r"^## \[([^]]+)\](.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    (unreleased, nothing), (newest, date), *_ = releases
+    assert (unreleased, nothing) == ("Unreleased", "")
+    assert newest == PROJECT["version"]
+    assert all(re.fullmatch(r" - \d{4}-\d\d-\d\d", when) for _, when in releases[1:])
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {newest}\ndate-released: {date.removeprefix(' - ')}\n" in citation
+
+
+def test_the_changelog_has_the_kinds_of_keep_a_changelog():
+    kinds = re.findall(r"^### (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert {*kinds} <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_oldest_python_promised_is_the_one_required():
+    oldest, *_ = check_wheel.promised()
+    assert PROJECT["requires-python"] == ">={}.{}".format(*oldest)
+
+
+def test_this_python_is_among_those_found():
+    assert check_wheel.found(check_wheel.promised())
+
+
+def test_a_python_that_does_not_start_is_not_found(tmp_path, monkeypatch):
+    """Such as pyenv's, for versions that are installed and not chosen."""
+    shim = tmp_path / "python3.99"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert check_wheel.found([(3, 99)]) == {}
+    shim.write_text("#!/bin/sh\nexit 0\n")
+    assert check_wheel.found([(3, 99)]) == {(3, 99): shim}
+
+
+def test_pre_commit_runs_what_make_lint_runs():
+    tools = {"ruff check", "ruff format", "mypy"}
+    hooks = re.findall(r"entry: \.venv/bin/(.*)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert {hook.removesuffix(" --force-exclude") for hook in hooks} == tools
+    (lint,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
+    lines = [line.strip().removeprefix("$(BIN)/") for line in lint.splitlines()]
+    assert {line.removesuffix(" --check") for line in lines} == tools
