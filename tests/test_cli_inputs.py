@@ -206,6 +206,7 @@ def test_prefix_chooses_a_network_and_fit_remembers_it(place):
     )
 
 
+@pytest.mark.filterwarnings("default")
 def test_trust_is_off_and_warns(place):
     (place / "theirs").mkdir()
     path = place / "theirs" / "epoch-1.pt"
@@ -229,9 +230,9 @@ def test_trust_is_off_and_warns(place):
 def test_compare_fits_a_terminal(place, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     simulated(n=300).save(place / "table")
-    narrow = run("compare table", resamples=500)
-    wide = run("compare table --wide", resamples=500)
-    assert narrow.exit_code == wide.exit_code == 0
+    narrow = run("compare table", resamples=2000)
+    wide = run("compare table --wide", resamples=2000)
+    assert narrow.exit_code == wide.exit_code == 0, narrow.stderr
     assert max(map(len, narrow.stdout.splitlines())) <= 80
     assert "…" not in narrow.stdout.replace(" … ", "")  # nothing is cut
     for head in ("method", "E-AURC", "passes", "gain"):

@@ -254,6 +254,10 @@ def test_a_file_that_is_none_is_refused(tmp_path):
             "`coverage` must lie in (0, 1], got 0: write 80 % as 0.8",
         ),
         (
+            lambda: Threshold.at_risk([0.1], [0], 5),
+            "`risk` must lie in (0, 1), got 5: write 5 % as 0.05",
+        ),
+        (
             lambda: Threshold.at_risk([0.1], [0], 1.0),
             "`risk` must lie in (0, 1), got 1.0: write 95 % as 0.95",
         ),

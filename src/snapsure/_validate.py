@@ -175,7 +175,7 @@ def fraction(value: float, name: str, *, open_above: bool = False) -> float:
     """Give a number in (0, 1], or in (0, 1)."""
     x = number(value, name)
     if not 0 < x <= 1 or (open_above and x == 1):
-        example = x if 1 < x < 100 else 95 if open_above else 80
+        example = x if 2 <= x < 100 else 95 if open_above else 80
         raise InvalidInput(
             f"`{name}` must lie in (0, 1{')' if open_above else ']'}, got {value}: "
             f"write {example:g} % as {example / 100:g}"

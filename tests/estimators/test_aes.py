@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from snapsure import AES, Evenly
+from snapsure import AES, PES, Evenly, ScoreTable
 from snapsure.errors import InvalidInput
 from tests.estimators.tables import of
 
@@ -83,3 +83,19 @@ def test_fitted_it_keeps_to_its_snapshots():
     assert fitted.snapshots(range(1, 251)) == [100, 175, 250]
     part = of(KAPPA[[99, 120, 174, 249]], epochs=[100, 121, 175, 250])
     assert (fitted.confidence(part) == AES(k=3).confidence(of(KAPPA))).all()
+
+
+def test_a_bare_array_is_told_how_to_become_a_table():
+    for call in (
+        lambda: AES().confidence(KAPPA),
+        lambda: AES().fit(KAPPA),
+        lambda: PES().fit(KAPPA, np.zeros(40)),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            call()
+        assert str(caught.value) == (
+            "`table` must be a ScoreTable, got ndarray: for an array of κ, (snapshots, points), "
+            "pass ScoreTable.from_kappa(kappa, errors); for a folder, ScoreTable.open(folder)"
+        )
+    confidence = AES().confidence(ScoreTable.from_kappa(KAPPA))  # as it says
+    assert np.array_equal(confidence, AES().confidence(of(KAPPA)))

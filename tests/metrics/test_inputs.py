@@ -157,6 +157,13 @@ def test_words_and_empty_sets_of_the_optimum():
     )
 
 
+def test_a_risk_in_percent():
+    assert sentence(coverage_at_risk, [0.1, 0.2], [0, 1], 5) == (
+        "`risk` must lie in (0, 1], got 5: write 5 % as 0.05"
+    )
+    assert coverage_at_risk([0.1, 0.2], [0, 9.0], 5) == 1  # a loss may be more than an error
+
+
 @pytest.mark.parametrize("coverage", [0, -0.1, 1.01, 80])
 def test_coverage_outside_its_range(coverage):
     assert sentence(risk_at_coverage, [0.1], [0], coverage) == (

@@ -191,7 +191,7 @@ def test_refusals_are_one_sentence(place):
     assert "must be a saved predictor" in told(
         *("predict", "scores", "--data", "test.npz", "--out", "a.csv")
     )
-    assert "--data must be an .npy file" in told(
+    assert "--data must be a whole .npy file" in told(
         *("predict", "predictor", "--data", "no.npy", "--out", "a.csv")
     )
     assert "`risk` must be" in told("fit", "scores", "--risk", "0.0001", "--out", "p")

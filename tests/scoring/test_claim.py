@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import LocalExecutor, NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
+from snapsure import (
+    AES,
+    LocalExecutor,
+    NNDistance,
+    Predictor,
+    ScoreTable,
+    SnapshotStore,
+    SoftmaxResponse,
+    score,
+)
 from snapsure.errors import InvalidInput, StorageError
 from snapsure.scoring import _plan
 
@@ -228,13 +237,15 @@ class OneLogit(nn.Linear):
 def test_one_logit_is_told_how_to_become_two(tmp_path, flat):
     model, store = OneLogit(flat), SnapshotStore(tmp_path / "run")
     store.save(model, 1)
-    data = (X, Y % 2)
-    assert refusal(lambda: score(model, store, data, progress=False)) == (
-        "`model` must give one logit per class, got one per point (shape "
-        f"{(2,) if flat else (2, 1)}): of a binary classifier's logit z, before its sigmoid, make "
-        "two by model.register_forward_hook(lambda module, args, z: "
+    data, shape = (X, Y % 2), "(rows,)" if flat else "(rows, 1)"
+    sentence = (
+        f"`model` must give one logit per class, got one per point, {shape}: of a binary "
+        "classifier's logit z, before its sigmoid, make two by "
+        "model.register_forward_hook(lambda module, args, z: "
         "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
     )
+    assert refusal(lambda: score(model, store, data, progress=False)) == sentence
+    assert refusal(lambda: Predictor(model, store, AES())(X)) == sentence
     model.register_forward_hook(
         lambda module, args, z: torch.nn.functional.pad(z.reshape(-1, 1), (1, 0))
     )

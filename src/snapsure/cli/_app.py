@@ -20,6 +20,13 @@ app = typer.Typer(
     add_completion=False,
 )
 
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, help="Rows per forward pass; 256, or what a DataLoader says."),
+]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is if not given.")
+]
 Prefix = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import app, told
+from snapsure.cli._app import BatchSize, Device, app, told
 
 
 @app.command()
@@ -29,14 +29,8 @@ def predict(
         Path | None,
         typer.Option(help="Watch the promise: a file that is made, or goes on from run to run."),
     ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rows per forward pass; 256, or what a DataLoader says."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cpu, cuda, cuda:1, mps; the best there is if not given."),
-    ] = None,
+    batch_size: BatchSize = None,
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
 ) -> None:
     """Label, confidence and accept or not for new inputs; interrupted, the same command resumes."""

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import Prefix, Trust, app, told
+from snapsure.cli._app import BatchSize, Device, Prefix, Trust, app, told
 
 
 @app.command()
@@ -40,14 +40,8 @@ def score(
         str | None,
         typer.Option(help="Address of the Ray cluster: auto, host:port, ray://host:port."),
     ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rows per forward pass; 256, or what a DataLoader says."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cpu, cuda, cuda:1, mps; the best there is if not given."),
-    ] = None,
+    batch_size: BatchSize = None,
+    device: Device = None,
     prefix: Prefix = None,
     trust: Trust = False,
     overwrite: Annotated[

@@ -172,13 +172,8 @@ def called(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
         output = module(inputs)
     if isinstance(output, Mapping) and "logits" in output:
         output = output["logits"]
-    if isinstance(output, Tensor) and (output.ndim == 1 or output.shape[1:] == (1,)):
-        raise InvalidInput(
-            f"`model` must give one logit per class, got one per point (shape "
-            f"{tuple(output.shape)}): of a binary classifier's logit z, before its sigmoid, make "
-            "two by model.register_forward_hook(lambda module, args, z: "
-            "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
-        )
+    if isinstance(output, Tensor) and output.ndim == 1:
+        raise one_logit("(rows,)")
     if not isinstance(output, Tensor) or output.ndim != 2:
         kind = type(output).__name__
         got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
@@ -202,6 +197,16 @@ def _needs_no_name(module: nn.Module, inputs: Mapping[str, Any]) -> bool:
     taken = inspect.signature(module.forward).parameters.values()
     by_name = any(one.name in inputs or one.kind is one.VAR_KEYWORD for one in taken)
     return not by_name
+
+
+def one_logit(shape: str) -> InvalidInput:
+    """What to say of a binary classifier with one output, of which softmax would be 1."""
+    return InvalidInput(
+        f"`model` must give one logit per class, got one per point, {shape}: of a binary "
+        "classifier's logit z, before its sigmoid, make two by "
+        "model.register_forward_hook(lambda module, args, z: "
+        "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
+    )
 
 
 def not_taken(

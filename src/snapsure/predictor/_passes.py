@@ -26,6 +26,7 @@ from snapsure.networks._network import (
     device_of,
     finite,
     not_taken,
+    one_logit,
     private_copy,
     refuse_probabilities,
     versions,
@@ -236,6 +237,8 @@ class Passes:
             before = versions(tried)
             logits = finite(called(module, tried))
             refuse_probabilities(logits)
+            if logits.shape[1] == 1:
+                raise one_logit("(rows, 1)")
             self.classes = logits.shape[1]
             self._spoils = versions(tried) != before
 

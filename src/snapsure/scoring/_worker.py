@@ -12,7 +12,7 @@ from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.networks._data import first_rows, refuse_infinite, row_count, to_device
 from snapsure.networks._digest import Digest
-from snapsure.networks._network import Network, not_taken, private_copy
+from snapsure.networks._network import Network, not_taken, one_logit, private_copy
 from snapsure.networks._replay import cloned
 from snapsure.scores._base import Kappa, exponentials
 from snapsure.scoring._kept import Columns, Kept, OtherRows
@@ -111,6 +111,8 @@ class Worker:
         except InvalidInput:  # for which the inputs may be to blame
             refuse_infinite(inputs, "data", row)
             raise
+        if classes == 1:
+            raise one_logit("(rows, 1)")
         if y is not None:
             _validate.in_range(y, classes, "labels of `data`", row)
         return columns
