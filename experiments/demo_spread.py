@@ -83,7 +83,7 @@ def sentence(settings: dict[str, dict[str, Any]]) -> str:
         return f"{min(held):.1f} … {max(held):.1f} %"
 
     return (
-        f"In {len(runs)} runs (ten seeds each; {'; '.join(settings)}), "
+        f"In {len(runs)} trainings of the demo (ten seeds each; {'; '.join(settings)}), "
         f"{spread(100 * run['error'] for run in runs)} of the words are answered wrong. AES lowers "
         f"the final softmax's E-AURC by {spread(run['gain']['AES'][0] for run in runs)}, LES by "
         f"{spread(run['gain']['LES'][0] for run in runs)}, significantly in every run. At a "
