@@ -2,8 +2,8 @@
 
 Ten seeds under four settings: one thread and two, with the processor's own instructions and with
 AVX2 alone, as on an older one. A network is trained anew in each, so that its weights differ by
-what rounding differs. What is finished is kept: stopped, the same command goes on. About half a
-minute of one core each. `results/demo.json` is written after every run.
+what rounding differs. What is finished is kept: stopped, the same command resumes. About half a
+minute of one core each. `results/demo.json` has the settings of which all seeds are finished.
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +22,11 @@ from snapsure import _files
 SEEDS = range(10)
 RESULTS = Path(__file__).parents[1] / "results" / "demo.json"
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-# In this order: the first two differ most.
 SETTINGS: dict[str, tuple[int, dict[str, str]]] = {
     "1 thread": (1, {}),
-    "2 threads, AVX2": (2, AVX2),
     "1 thread, AVX2": (1, AVX2),
     "2 threads": (2, {}),
+    "2 threads, AVX2": (2, AVX2),
 }
 _SHOWN = {"AES": "AES k=30", "LES": "LES", "LES in 3 passes": "LES in 3 passes"}
 
@@ -60,19 +60,37 @@ def main(
             print(f"{setting}, seed {seed}: {ran.stdout}", end="", flush=True)
             shutil.rmtree(scratch)
             gather(out)
+    gather(out)
+    print(sentence(json.loads(RESULTS.read_text())))
 
 
 def gather(out: Path) -> None:
-    """Write the runs that are finished into one file, by setting and seed."""
-    found = {
-        setting: {
-            str(seed): json.loads(path.read_text())
-            for seed in SEEDS
-            if (path := out / f"{setting}, seed {seed}.json").exists()
-        }
-        for setting in SETTINGS
-    }
+    """Write the settings of which all seeds are finished into one file."""
+    found = {}
+    for setting in SETTINGS:
+        paths = {str(seed): out / f"{setting}, seed {seed}.json" for seed in SEEDS}
+        if all(path.exists() for path in paths.values()):
+            found[setting] = {seed: json.loads(path.read_text()) for seed, path in paths.items()}
     _files.write_bytes(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
+
+
+def sentence(settings: dict[str, dict[str, Any]]) -> str:
+    """What the README says of it: the least and the most over all seeds and settings."""
+    runs = [run for seeds in settings.values() for run in seeds.values()]
+
+    def spread(numbers: Iterable[float]) -> str:
+        held = [*numbers]
+        return f"{min(held):.1f} … {max(held):.1f} %"
+
+    return (
+        f"In {len(runs)} trainings of the demo (ten seeds each; {'; '.join(settings)}), "
+        f"{spread(100 * run['error'] for run in runs)} of the words are answered wrong. AES lowers "
+        f"the final softmax's E-AURC by {spread(run['gain']['AES'][0] for run in runs)}, LES by "
+        f"{spread(run['gain']['LES'][0] for run in runs)}, significantly in every run. At a "
+        f"promised risk of {runs[0]['risk']:.0%} the predictor accepts "
+        f"{spread(100 * run['accepted'] for run in runs)} of the words, plain softmax "
+        f"{spread(100 * run['plain'] for run in runs)}."
+    )
 
 
 def came_to(folder: Path, seed: int) -> dict[str, Any]:
