@@ -194,6 +194,7 @@ def _page(folder: Path, tables: Sequence[ScoreTable], texts: Sequence[str]) -> P
         origin |= origin_of(table, name)
     return Report(
         named,
+        risk=RISK,
         texts=texts,
         classes=list(LANGUAGES.values()),
         origin=origin,
