@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -303,10 +304,10 @@ def test_the_whole_way_to_a_page(digits_table, tmp_path):
     accuracy = 1 - table.errors.mean()
     words = " ".join(page.split())
     assert f"1,297 points, {100 * accuracy:.1f} % right; 40 snapshots; confidence: softmax" in words
-    assert f"E-AURC ×10³ {1e3 * final:.2f} → {1e3 * aes:.2f}, difference" in words
-    surest = np.flatnonzero(table.errors)[table.kappa("softmax")[-1][table.errors].argmax()]
-    assert f"row {surest}" in words
-    assert f"is digit {table.y[surest]}" in words
+    assert f"<td>{1e3 * aes:.2f}</td> <td>{1e3 * final:.2f}</td>" in words
+    first = int(re.search(r"row (\d+)", words[words.index("The surest mistakes") :]).group(1))
+    assert table.errors[first]
+    assert f"true <strong>digit {table.y[first]}</strong>" in words
 
 
 def test_evaluated_from_the_command_line(tmp_path):

@@ -5,7 +5,7 @@ which is replaced in the same way. Whatever happens in between, the manifest nam
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +232,11 @@ class SnapshotStore(Snapshots):
             return
         if _manifest.read(self.path) is None:
             _manifest.refuse_lost_snapshots(self.path)
+        there = self.path.exists()
         _files.make_writable(self.path)
+        if not there:  # a recorder that never records leaves nothing
+            with suppress(OSError):  # somebody else has begun to write there
+                self.path.rmdir()
 
     def rebuild(self) -> None:
         """Write a manifest that was lost or damaged again, from the snapshots in the folder.
