@@ -219,7 +219,9 @@ def test_refusals(deployed):
         Predictor(soft, store, Final())(deployed.x)
     with pytest.raises(InvalidInput, match="`batch` must hold at least one point"):
         Predictor(model, store, Final())(deployed.x[:0])
-    with pytest.raises(InvalidInput, match=r"what the network takes, got shape \(5, 3\), at which"):
+    with pytest.raises(
+        InvalidInput, match=r"what the network takes, got torch.float32 of shape \(5, 3\), at which"
+    ):
         Predictor(model, store, Final())(torch.rand(5, 3))
     with pytest.raises(InvalidInput):
         Predictor(model, store, Final())(torch.tensor(1.0))
