@@ -45,10 +45,11 @@ def test_risk_at_coverage_accepts_the_ceiling(coverage, accepted):
 
 
 @pytest.mark.parametrize(
-    ("risk", "coverage"), [(0.0, 0.2), (0.2, 0.2), (0.25, 0.8), (0.4, 1.0), (3.0, 1.0)]
+    ("risk", "coverage"), [(0.0, 0.2), (0.2, 0.2), (0.25, 0.8), (0.4, 1.0), (1.0, 1.0)]
 )
 def test_coverage_at_risk_takes_the_furthest_threshold(risk, coverage):
     assert coverage_at_risk(KAPPA, ERRORS, risk) == coverage
+    assert coverage_at_risk(KAPPA, 10 * np.asarray(ERRORS), 10 * risk) == coverage
 
 
 def test_coverage_at_risk_looks_past_an_early_mistake():
