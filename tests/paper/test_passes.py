@@ -1,7 +1,6 @@
 """The study of few passes: its trainings, made small, and what is committed of it."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +14,9 @@ from experiments.passes.tasks import Task, image_network
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from tests.training.problem import CLASSES, points
+from tools import passes_tables
 
 ROOT = Path(__file__).parents[2]
-
-# The README's table, in its order.
-SHOWN = (
-    "AES of softmax",
-    "LES of softmax",
-    "LES in 3 passes of softmax",
-    "SAT",
-    "student",
-    "both networks, answering together",
-    "label smoothing",
-)
 
 
 def network():
@@ -124,49 +113,41 @@ def test_images_of_the_packages_sprites(tmp_path):
 
 @pytest.fixture(scope="module")
 def found():
-    """The committed study, ranked by AURC."""
-    return compare(open_contest(ROOT / "results" / "passes"), metric="aurc")
-
-
-def gain(row):
-    """Percent less than the reference, bold where it is significant."""
-    written = f"{round(row.gain.estimate, 1) + 0.0:+.1f}"
-    return f"**{written}**" if row.p_holm < 0.05 else written
+    return passes_tables.study()
 
 
 @pytest.mark.slow
-def test_the_readme_says_what_the_study_found(found):
-    text = (ROOT / "README.md").read_text()
-    boards = [*found.boards.values()]
-    heads = [f"{board.name} ({board['softmax'].error:.0%} wrong)" for board in boards]
-    heads = " | ".join(heads).replace("%", " %")
-    assert f"| percent less AURC than the final softmax | passes | {heads} |" in text
-    rows = re.findall(r"^\| [^|]+ \| (\d+) \| ([+*-]+\d.*) \|$", text, re.M)
-    assert len(rows) == len(SHOWN)
-    for (passes, cells), method in zip(rows, SHOWN, strict=True):
-        assert int(passes) == round(found.pooled[method].passes)
-        assert cells == " | ".join(gain(board[method]) for board in boards)
+@pytest.mark.parametrize(
+    ("path", "make"),
+    [
+        (passes_tables.README, passes_tables.readme_table),
+        (passes_tables.PAGE, passes_tables.page_table),
+    ],
+)
+def test_tables_say_what_the_study_found(found, path, make):
+    """Every number, and which are bold: `python tools/passes_tables.py` writes them anew."""
+    text = path.read_text()
+    assert passes_tables.replaced(text, make(found)) == text
 
 
 @pytest.mark.slow
-def test_the_page_says_what_the_study_found(found):
-    """Every number of the page's table, and which are bold."""
-    text = (ROOT / "docs" / "results" / "few-passes.md").read_text()
-    boards = [*found.boards.values()]
-    assert f"| way | passes | trainings | all | {' | '.join(b.name for b in boards)} |" in text
-    lines = re.findall(r"^\| ([^|]+) \| (\d+) \| ([\d.]+) \| ([^|]*) \| (.*, .*) \|$", text, re.M)
-    assert len(lines) == 20
-    for way, passes, price, over_all, cells in lines:
-        row = found.pooled[way]
-        assert (int(passes), price) == (round(row.passes), f"{row.trainings:.3g}")
-        is_reference = way == "softmax"
-        assert over_all.strip() == ("" if is_reference else gain(row))
-        wanted = []
-        for board in boards:
-            one = board[way]
-            numbers = f"{one.error:.1%}, {1e3 * one.aurc:.1f}".replace("%", " %")
-            wanted.append(numbers if is_reference else f"{numbers}, {gain(one)}")
-        assert cells == " | ".join(wanted)
+def test_the_tables_numbers_are_the_comparisons(found):
+    row = next(line for line in passes_tables.page_table(found) if line.startswith("| SAT |"))
+    words = found.boards["words"]["SAT"]
+    cell = row.split(" | ")[5]
+    assert f"{100 * words.error:.1f} %, {1e3 * words.aurc:.1f}, " in cell
+    assert float(cell.split(", ")[2].strip("*")) == pytest.approx(words.gain.estimate, abs=0.05)
+    assert ("**" in cell) == (words.p_holm < 0.05)
+    runs = [gain for board in found.boards.values() for gain in board["SAT"].gains]
+    assert row.split(" | ")[3] == f"{sum(np.array(runs) > 0)} of {len(runs)}"
+
+
+@pytest.mark.slow
+def test_seeds_are_said(found):
+    """How many of each task, in both texts."""
     about = json.loads((ROOT / "results" / "passes" / "contest.json").read_text())
     for name, some in about["trainings"].items():
         assert len(some) == found.boards[name].runs
+        told = f"{name}: {len(some)} seed{'s' if len(some) > 1 else ''}"
+        assert told in passes_tables.README.read_text()
+        assert told in passes_tables.PAGE.read_text()
