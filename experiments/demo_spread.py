@@ -82,14 +82,17 @@ def sentence(settings: dict[str, dict[str, Any]]) -> str:
         held = [*numbers]
         return f"{min(held):.1f} … {max(held):.1f} %"
 
+    fewer = sum(run["plain"] < run["accepted"] for run in runs)
+    kept = sum(run["wrong"] <= run["risk"] for run in runs)
     return (
         f"In {len(runs)} trainings of the demo (ten seeds each; {'; '.join(settings)}), "
         f"{spread(100 * run['error'] for run in runs)} of the words are answered wrong. AES lowers "
         f"the final softmax's E-AURC by {spread(run['gain']['AES'][0] for run in runs)}, LES by "
         f"{spread(run['gain']['LES'][0] for run in runs)}, significantly in every run. At a "
-        f"promised risk of {runs[0]['risk']:.0%} the predictor accepts "
+        f"promised risk of {100 * runs[0]['risk']:g} % the predictor accepts "
         f"{spread(100 * run['accepted'] for run in runs)} of the words, plain softmax "
-        f"{spread(100 * run['plain'] for run in runs)}."
+        f"{spread(100 * run['plain'] for run in runs)}, fewer in {fewer} of {len(runs)} runs; of "
+        f"the accepted, at most {100 * runs[0]['risk']:g} % are wrong in {kept} of {len(runs)}."
     )
 
 
