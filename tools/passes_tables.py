@@ -1,6 +1,6 @@
 """The tables of the study of few passes, in README.md and docs/results/few-passes.md.
 
-`python tools/passes_tables.py` writes them anew from `results/passes`, and the picture beside them;
+`python -m tools.passes_tables` writes them anew from `results/passes`, and the picture beside them;
 a test compares them.
 """
 

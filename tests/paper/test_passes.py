@@ -125,7 +125,7 @@ def found():
     ],
 )
 def test_tables_say_what_the_study_found(found, path, make):
-    """Every number, and which are bold: `python tools/passes_tables.py` writes them anew."""
+    """Every number, and which are bold: `python -m tools.passes_tables` writes them anew."""
     text = path.read_text()
     assert passes_tables.replaced(text, make(found)) == text
 
