@@ -121,7 +121,12 @@ def main() -> None:
         for version in sorted(here) if everywhere else ends:
             for torch in (False, True):
                 if torch and not everywhere and version != min(here):
-                    print("Python {}.{} with torch: not asked for".format(*version), flush=True)
+                    print(
+                        "Python {}.{} with torch: NOT checked, --torch-everywhere does".format(
+                            *version
+                        ),
+                        flush=True,
+                    )
                     continue
                 folder = Path(scratch) / f"{version[1]}-{torch}"
                 folder.mkdir()
