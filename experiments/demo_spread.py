@@ -45,7 +45,9 @@ def main(
             path = out / f"{setting}, seed {seed}.json"
             if path.exists():
                 continue
-            environment = {**os.environ, **instructions, "OMP_NUM_THREADS": str(threads)}
+            # Passive: threads that spin while they wait take minutes for seconds on a busy machine
+            openmp = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+            environment = {**os.environ, **instructions, **openmp}
             scratch = out / "scratch"
             shutil.rmtree(scratch, ignore_errors=True)
             command = [sys.executable, "-m", "experiments.demo_spread", str(scratch)]
