@@ -96,7 +96,7 @@ def _loss(
     """The penalised log-loss, and the probabilities it is of: both from one exponential."""
     z = features @ coefficients
     small = np.exp(-np.abs(z))
-    # log(1 + e^z) as max(z, 0) + log(1 + e^−|z|), several times faster than np.logaddexp.
+    # log(1 + e^z) as max(z, 0) + log(1 + e^−|z|): the exponential serves both.
     losses = np.maximum(z, 0) + np.log1p(small) - target * z
     loss = float(np.sum(losses) + np.sum(penalty * coefficients**2) / 2)
     return loss, _upper(z, small)

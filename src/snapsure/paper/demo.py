@@ -1,7 +1,8 @@
 """The whole way on real words: train and record, score, compare, promise, deploy, answer, report.
 
-Nothing is tuned: seeds are 0, 1, 2, and what comes out is reported. `results/demo.json` has what
-comes out for ten seeds on other processors and numbers of threads.
+Seeds are 0, 1, 2, and what comes out is reported. The network was chosen for its speed among a few,
+on seed 0 and these words. `results/demo.json` has what comes out for ten seeds on other processors
+and numbers of threads.
 """
 
 import shlex
