@@ -5,16 +5,22 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# `make test LOCK=lock.txt` takes the versions that all tests have passed with, not the newest ones.
+LOCK ?=
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
 
-.PHONY: test quick lint demo docs wheel format bench clean
+.PHONY: test quick torture lint demo docs wheel format bench clean
 
 test: $(VENV)/.dev
 	$(PYTEST)
 
 quick: $(VENV)/.dev
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not torture"
+
+# The campaigns in full: hours of kills, flipped bits and odd inputs.
+torture: $(VENV)/.dev
+	$(PYTEST) -m torture
 
 demo: $(VENV)/.demo
 	$(BIN)/snapsure demo
@@ -45,8 +51,8 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+$(VENV)/.dev: pyproject.toml constraints.txt $(LOCK) | $(VENV)/bin/python
+	$(BIN)/pip install --quiet -c constraints.txt $(LOCK:%=-c %) -e '.[dev]'
 	touch $@
 
 # The demo needs less than the tests do.

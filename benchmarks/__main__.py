@@ -1,26 +1,67 @@
-"""Run every benchmark, print the table, write results.json."""
+"""Run benchmarks, print their table, write results.json and the page made from it.
 
-import itertools
+`python -m benchmarks` runs all; `python -m benchmarks metrics scoring` some of them, and leaves the
+rows of the others as they were, with the machine that they name.
+"""
+
+import argparse
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import decisions, deploy, groups, metrics, scoring, sketch
-from benchmarks.harness import machine, measure
+from benchmarks import decisions, deploy, groups, metrics, page, scoring, sketch
+from benchmarks.harness import Result, machine, measure
+
+PARTS: dict[str, Any] = {
+    "metrics": metrics,
+    "sketch": sketch,
+    "scoring": scoring,
+    "groups": groups,
+    "decisions": decisions,
+    "deploy": deploy,
+}
+RESULTS = Path(__file__).with_name("results.json")
 
 
 def main() -> None:
-    """Measure all cases."""
-    console = Console(width=140)
+    """Measure the parts asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"some of {', '.join(PARTS)}; all if not given")
+    wanted = parser.parse_args().parts or list(PARTS)
+    for part in wanted:
+        if part not in PARTS:
+            parser.error(f"parts must be some of {', '.join(PARTS)}, got {part}")
+    here, console = machine(), Console(width=140)
+    rows = [row for row in known() if row["part"] not in wanted or row["machine"] != here]
+    measured = []
+    for part in wanted:
+        own = {"part": part, "machine": here}
+        for case in PARTS[part].cases():
+            result = measure(case)
+            measured.append(result)
+            rows.append(asdict(result) | own | {"load": os.getloadavg()[0]})
+            console.print(f"measured: {result.name} against {result.reference}")
+        peaks = PARTS[part].memory()
+        rows += [{"name": name, "megabytes": peak} | own for name, peak in peaks.items()]
+    console.print(_table(measured))
+    RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    page.write(known())
+
+
+def known() -> list[dict[str, Any]]:
+    """What was measured before, row by row."""
+    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())
+    return rows
+
+
+def _table(results: list[Result]) -> Table:
     table = Table("work", "ours", "reference", "reference is", "ratio (quartiles)", "goal", "")
-    results = []
-    parts = (metrics, sketch, scoring, groups, decisions, deploy)
-    for case in itertools.chain.from_iterable(part.cases() for part in parts):
-        result = measure(case)
-        results.append(result)
+    for result in results:
         table.add_row(
             result.name,
             f"{result.ours * 1e3:.1f} ms",
@@ -30,18 +71,7 @@ def main() -> None:
             result.goal,
             {True: "met", False: "MISSED", None: ""}[result.met],
         )
-        console.print(f"measured: {result.name} against {result.reference}")
-    console.print(table)
-    peaks = {name: peak for part in parts for name, peak in part.memory().items()}
-    for name, megabytes in peaks.items():
-        console.print(f"peak memory above the inputs, {name}: {megabytes:.1f} MB")
-    path = Path(__file__).with_name("results.json")
-    content = {
-        "machine": machine(),
-        "results": [asdict(result) for result in results],
-        "peak_megabytes": peaks,
-    }
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return table
 
 
 if __name__ == "__main__":

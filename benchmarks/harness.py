@@ -97,7 +97,7 @@ def process_peak() -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def machine() -> dict[str, Any]:
+def machine() -> str:
     """What the figures were measured on."""
     model = platform.processor()
     try:
@@ -105,13 +105,12 @@ def machine() -> dict[str, Any]:
             model = next(line.split(":")[1].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
         pass
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
+    found = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+    vectors = "AVX-512" if {"X86_V4", "AVX512_SKX"} & {*found} else "no AVX-512"
+    return (
+        f"{model}, {os.cpu_count()} cores, {vectors}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}"
+    )
 
 
 def _seconds(work: Work) -> float:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from snapsure import Platt, ece, nll
@@ -60,6 +61,24 @@ def test_perfectly_separable_data_stays_finite():
     assert nll(p, errors) < 0.2
     reverse = Platt().fit(np.arange(100) / 100, ~errors).predict_proba([0.1, 0.9])
     assert reverse[0] > reverse[1]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("scale", [1, 7])  # of the log-odds, and of the score itself
+def test_right_and_wrong_points_that_touch_are_separable(sign, scale):
+    """Both kinds have one κ in common and a curve could still grow without end: Platt's targets."""
+    kappa = np.array([0.1, 0.2, 0.3, 0.5, 0.5, 0.5, 0.7, 0.9])
+    errors = np.array([1, 1, 1, 1, 0, 0, 0, 0], bool)
+    score = scale * (kappa if sign > 0 else 1 - kappa)
+    x = np.log(score / (1 - score)) if scale == 1 else score
+    target = np.where(errors, 1 / 6, 5 / 6)
+
+    def loss(curve):
+        z = curve[0] * x + curve[1]
+        return np.sum(np.logaddexp(0, z) - target * z)
+
+    peer = minimize(loss, np.zeros(2), tol=1e-12).x
+    assert Platt().fit(score, errors).coef_ == pytest.approx(tuple(peer), rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("constant", [0.1, 0.3, 0.7, 0.9, 1 / 3, 1.0])

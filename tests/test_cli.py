@@ -221,7 +221,7 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
     assert refused(score(workplace, "--kappa", "luck")) == (
         "--kappa must be one of softmax, nn_distance, mc_dropout, mc_dropout_variance, "
         "mc_dropout_entropy, mc_dropout_mutual_information, entropy, margin, energy, max_logit, "
-        "doctor, deep_knn, got 'luck': choose among these"
+        "doctor, gen, deep_knn, got 'luck': choose among these"
     )
     assert refused(score(workplace, "--kappa", "nn_distance")) == (
         "--reference must name the training data for nn_distance, got none: add --reference SPEC"
@@ -319,7 +319,7 @@ def test_score_takes_a_folder_that_another_tool_left(workplace):
 
 
 def test_score_by_a_rivals_kappa(workplace):
-    rivals = "entropy,margin,energy,max_logit,doctor,deep_knn"
+    rivals = "entropy,margin,energy,max_logit,doctor,gen,deep_knn"
     assert refused(score(workplace, "--kappa", rivals, out="rivals")) == (
         "--reference must name the training data for deep_knn, got none: add --reference SPEC"
     )
@@ -331,6 +331,7 @@ def test_score_by_a_rivals_kappa(workplace):
         "energy",
         "max_logit",
         "doctor",
+        "gen",
         "deep_knn",
     ]
 

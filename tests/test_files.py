@@ -1,14 +1,20 @@
 """Files are written whole or not at all, and only what is ours is removed."""
 
 import errno
+import hashlib
+import os
 import re
 import resource
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from snapsure import ScoreTable, _files
-from snapsure.errors import StorageError
+from snapsure import ScoreTable, _files, _sealed
+from snapsure.errors import SnapsureError, StorageError
+from tests import processes
 
 
 @pytest.fixture
@@ -25,7 +31,7 @@ def test_an_array_that_does_not_fit_is_told_of(tmp_path, no_room, n):
     # 500 values: all but the last 32 bytes fit, and it is the last flush that fails.
     path = tmp_path / "values.npy"
     with pytest.raises(StorageError) as caught:
-        _files.write_array(path, np.arange(float(n)))
+        _sealed.write_array(path, np.arange(float(n)))
     assert caught.value.errno == errno.EFBIG
     assert caught.value.strerror == (
         f"cannot write values.npy in {tmp_path} (File too large): choose a folder that can be "
@@ -52,10 +58,15 @@ def test_a_table_that_does_not_fit_is_told_of(tmp_path, no_room):
         np.array([True, False]),
     ],
 )
-def test_the_bytes_are_those_of_numpy(tmp_path, values):
-    _files.write_array(tmp_path / "ours.npy", values)
+def test_the_bytes_are_those_of_numpy_and_a_seal(tmp_path, values):
+    _sealed.write_array(tmp_path / "ours.npy", values)
     np.save(tmp_path / "theirs.npy", np.ascontiguousarray(values))
-    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
+    ours, theirs = ((tmp_path / f"{name}.npy").read_bytes() for name in ("ours", "theirs"))
+    assert ours == theirs + b"\0snapsure sha256 " + hashlib.sha256(theirs).digest()
+    for mode in (None, "r") if values.size else (None,):
+        found = np.load(tmp_path / "ours.npy", mmap_mode=mode)
+        assert found.dtype == values.dtype
+        assert np.array_equal(found, values)
 
 
 def test_only_our_own_temporaries_are_removed(tmp_path):
@@ -81,3 +92,178 @@ def test_only_our_own_temporaries_are_removed(tmp_path):
     assert not ours.exists()
     assert all(path.read_text() == "mine" for path in others)
     assert (tmp_path / ".partial-0123456789ab-epoch-000002.npy").is_dir()
+
+
+def test_a_file_is_created_by_one_of_many(tmp_path):
+    path = tmp_path / "plan.json"
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda i: _files.create(path, b"%d" % i), range(64)))
+    assert made.count(True) == 1
+    assert path.read_bytes() == b"%d" % made.index(True)
+    assert [one.name for one in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_where_files_have_no_second_names_they_are_created_by_one_all_the_same(
+    tmp_path, monkeypatch
+):
+    def no_links(*args):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert _files.create(tmp_path / "plan.json", b"first")
+    assert not _files.create(tmp_path / "plan.json", b"second")
+    assert (tmp_path / "plan.json").read_bytes() == b"first"
+    assert [one.name for one in tmp_path.iterdir()] == ["plan.json"]
+
+
+WRITES = """
+    import sys, time
+    from pathlib import Path
+    from snapsure import _files
+
+    with _files.replacing(Path(sys.argv[1])) as file:
+        file.write(b"new")
+        file.flush()
+        Path(sys.argv[2]).touch()
+        while not Path(sys.argv[3]).exists():
+            time.sleep(0.005)
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_another_process_is_writing_stays(tmp_path, killed):
+    path, begun, go = (tmp_path / "files" / "a.npy", tmp_path / "begun", tmp_path / "go")
+    path.parent.mkdir()
+    with processes.forked(WRITES, path, begun, go, loaded=("snapsure._files",)) as process:
+        processes.until(begun.exists, process)
+        _files.remove_partial(path.parent, re.compile(r"a\.npy"))
+        assert len(list(path.parent.iterdir())) == 1
+        if killed:
+            process.kill()
+            _files.remove_partial(path.parent, re.compile(r"a\.npy"))
+            assert list(path.parent.iterdir()) == []
+        else:
+            go.touch()
+            assert process.wait() == 0, process.stderr
+            assert path.read_bytes() == b"new"
+
+
+def test_what_cannot_be_removed_is_said(tmp_path):
+    with pytest.raises(StorageError) as caught, _files.writing(f"to {tmp_path}"):
+        tmp_path.unlink()
+    assert str(caught.value) == (
+        f"cannot write to {tmp_path} (Is a directory): choose a folder that can be written to"
+    )
+
+
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """What is done to a file and its folder, in order, with what is on the disk at that moment."""
+    done = []
+    fsync, replace, path = os.fsync, Path.replace, tmp_path / "file"
+
+    def told_fsync(handle):
+        about = os.fstat(handle)
+        kind = "folder" if stat.S_ISDIR(about.st_mode) else about.st_size
+        done.append(("flush", kind, path.exists()))
+        fsync(handle)
+
+    def told_replace(self, target):
+        done.append(("rename", self.stat().st_size, path.exists()))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", told_fsync)
+    monkeypatch.setattr(Path, "replace", told_replace)
+    return done
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_all_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_end(
+    tmp_path, steps, size
+):
+    """A power cut loses what is not flushed; a rename may be on the disk before the bytes are."""
+    _files.write_bytes(tmp_path / "file", b"x" * size)
+    assert steps == [("flush", size, False), ("rename", size, False), ("flush", "folder", True)]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyboardInterrupt(), ValueError()])
+def test_what_fails_leaves_no_temporary_and_the_old_file(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail():
+        with _files.replacing(path) as file:
+            file.write(b"new")
+            raise error
+
+    with pytest.raises((SnapsureError, type(error))):
+        fail()
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_no_space_is_told_as_that(tmp_path, monkeypatch, number):
+    """A full disk, and a user's own share of it."""
+
+    def full(handle):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError) as caught:
+        _files.write_bytes(tmp_path / "file", b"new")
+    assert caught.value.errno == number
+    assert str(caught.value) == (
+        f"no space left to write file in {tmp_path}: free some and write it again; what was there "
+        "before is whole"
+    )
+
+
+def folders_answer(monkeypatch, number):
+    """Let the system refuse to flush folders."""
+    fsync = os.fsync
+
+    def answer(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", answer)
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
+def test_a_system_that_cannot_flush_folders(tmp_path, monkeypatch, number):
+    folders_answer(monkeypatch, number)
+    _files.write_bytes(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_folder_that_should_be_flushed_and_is_not(tmp_path, monkeypatch):
+    folders_answer(monkeypatch, errno.EIO)
+    with pytest.raises(StorageError) as caught:
+        _files.write_bytes(tmp_path / "file", b"new")
+    assert caught.value.errno == errno.EIO
+
+
+def test_a_temporary_is_never_written_through_a_link(tmp_path, monkeypatch):
+    class Known:
+        hex = "0123456789abcdef"
+
+    monkeypatch.setattr(_files, "uuid4", Known)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (tmp_path / ".partial-0123456789ab-file").symlink_to(precious)
+    with pytest.raises(StorageError):
+        _files.write_bytes(tmp_path / "file", b"new")
+    assert precious.read_text() == "precious"
+
+
+def test_what_cannot_be_removed_is_told(tmp_path):
+    path = tmp_path / "folder"
+    (path / "below").mkdir(parents=True)
+    with pytest.raises(StorageError) as caught:
+        _files.remove(path)
+    assert str(caught.value) == (
+        f"cannot remove {path} ({os.strerror(caught.value.errno)}), which is no longer needed: "
+        "make its folder writable, or delete it"
+    )

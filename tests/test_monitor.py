@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betaln
@@ -419,17 +420,25 @@ def test_a_refused_batch_changes_nothing():
     assert json.dumps(monitor.as_dict()) == before
 
 
-@pytest.mark.parametrize("part", ["cuts", "risk_bets", "shift_bets"])
-def test_a_damaged_file_is_told(tmp_path, part):
+@pytest.mark.parametrize(
+    ("part", "first", "must"),
+    [
+        ("cuts", "kappa", "a list of 15"),
+        ("risk_bets", "points", "a whole number ≥ 0"),
+        ("shift_bets", "points", "a whole number ≥ 0"),
+    ],
+)
+def test_a_damaged_file_is_told(tmp_path, part, first, must):
     path = tmp_path / "monitor.json"
     watch(reference()).save(path)
     content = json.loads(path.read_text())
     content[part] = {"log_wealth": [1.0]}
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps({**content, "sha256": None}))
     with pytest.raises(CorruptFile) as caught:
         Monitor.load(path)
     assert str(caught.value) == (
-        f"{path} must be a saved Monitor, got something else: save it again"
+        f"{path} must be a saved Monitor, got something else (`{part}.{first}` must be {must}, got "
+        "nothing): restore it, or save it again"
     )
 
 
@@ -468,3 +477,18 @@ def test_thresholds_by_group_are_refused():
     grouped = Threshold.at_risk(confidence, errors, 0.2, groups=rng.integers(0, 2, 4000))
     with pytest.raises(InvalidInput, match="got one for each of 2 groups: watch each group by"):
         Monitor(grouped, confidence)
+
+
+def test_errors_that_are_no_column():
+    monitor = Monitor(Threshold(0.5, 0.5), risk=0.1)
+    for errors, told in (
+        ([[0, 1], [1]], "a rectangular array, got rows of different lengths"),
+        ((error for error in [0, 1]), "an array or a list, got generator"),
+        ([[0, 1]], r"1-D \(n,\), got shape \(1, 2\)"),
+    ):
+        with pytest.raises(InvalidInput, match=f"^`errors` must be {told}"):
+            monitor.update([0.5, 0.6], errors)
+    assert monitor.seen == 0
+    for alone in (1, 1.0, np.float64(1), np.array(1), torch.tensor(1), True):
+        monitor.feedback(0.7, alone)
+    assert (monitor.labelled, monitor.risk.estimate) == (6, 1)

@@ -18,6 +18,7 @@ LAYERS = [
     "_types",
     "_validate",
     "_files",
+    "_sealed",
     "_display",
     "_json",
     "_spacing",
@@ -178,6 +179,25 @@ def test_metrics_load_numpy_alone():
     loaded = fresh("import sys; from snapsure import aurc; aurc([1], [0]); print(*sys.modules)")
     assert "numpy" in loaded
     assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)
+
+
+def test_help_loads_the_command_line_alone():
+    code = """
+import io, sys
+from contextlib import redirect_stdout
+from snapsure.cli import app
+shown = io.StringIO()
+with redirect_stdout(shown):
+    app(["--help"], standalone_mode=False)
+assert "compare" in shown.getvalue()
+print(*sys.modules)
+"""
+    loaded = fresh(code)
+    ours = {name for name in loaded if name.startswith("snapsure.")}
+    light = {"snapsure.errors", "snapsure._files", "snapsure._json"}
+    assert {name for name in ours if not name.startswith("snapsure.cli")} <= light
+    heavy = {"torch", "sklearn", "scipy", "safetensors", "filelock", "numpy", "importlib.metadata"}
+    assert heavy.isdisjoint(loaded)
 
 
 def test_without_pytorch_a_sentence_says_what_to_install():

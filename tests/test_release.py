@@ -4,6 +4,9 @@ import re
 import tomllib
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from tools import check_wheel
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +21,25 @@ def test_one_version_everywhere():
     assert all(re.fullmatch(r" - \d{4}-\d\d-\d\d", when) for _, when in releases[1:])
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {newest}\ndate-released: {date.removeprefix(' - ')}\n" in citation
+
+
+def versions(name):
+    """What a file pins, by package."""
+    lines = (ROOT / name).read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def test_the_lock_has_all_that_development_needs_and_no_index():
+    locked = versions("lock.txt")
+    assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in locked)
+    assert all(re.fullmatch(r"[0-9][0-9a-z.]*", version) for version in locked.values())
+    assert versions("constraints.txt").items() <= locked.items()
+    extras = PROJECT["optional-dependencies"].values()
+    for text in [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]:
+        needed = Requirement(text)
+        for_linux = needed.marker is None or needed.marker.evaluate({"sys_platform": "linux"})
+        if needed.name != "snapsure" and for_linux:
+            assert needed.specifier.contains(locked[canonicalize_name(needed.name)]), text
 
 
 def test_the_changelog_has_the_kinds_of_keep_a_changelog():

@@ -1,5 +1,6 @@
 """The score table: made, cut, saved, opened, refused."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -159,6 +160,12 @@ def test_every_answer_to_a_point_of_no_class_is_wrong(tmp_path):
     assert (unpack(tmp_path / "table.npz").y == y).all()
 
 
+def test_a_split_keeps_the_order_of_the_points():
+    kappa = np.linspace(0, 1, 50)
+    for part in ScoreTable.from_kappa([kappa]).split(0.5, seed=3):
+        assert (np.diff(part.kappa("softmax")[0]) > 0).all()
+
+
 @pytest.mark.parametrize("fraction", [0.001, 0.999])
 def test_a_split_that_leaves_nothing(table, fraction):
     assert sentence(InvalidInput, table.split, fraction) == (
@@ -176,15 +183,22 @@ def test_folders_that_are_no_table(tmp_path, table):
     piece = tmp_path / "softmax" / "epoch-000004.00000.npy"
     piece.write_bytes(piece.read_bytes()[:-8])
     assert sentence(CorruptFile, ScoreTable.open, tmp_path).startswith(
-        f"{piece} must be a whole piece of a score table, got one that cannot be read ("
+        f"{piece} must be the piece that table.json names, got another (its SHA-256 differs): "
     )
+    told = json.loads((tmp_path / "table.json").read_text())
+    (tmp_path / "table.json").write_text(json.dumps({**told, "hashes": {}, "sha256": None}))
     np.save(piece, np.zeros(3))
     assert sentence(CorruptFile, ScoreTable.open, tmp_path) == (
-        f"{piece} must hold 30 values, got shape (3,): delete it and score again, the rest is kept"
+        f"{piece} must hold 30 values, got shape (3,): score again, the rest is kept; or restore it"
+    )
+    piece.write_bytes(piece.read_bytes()[:-8])
+    assert sentence(CorruptFile, ScoreTable.open, tmp_path).startswith(
+        f"{piece} must be as it was written, got one that cannot be read ("
     )
     (tmp_path / "table.json").write_text("{")
     assert sentence(CorruptFile, ScoreTable.open, tmp_path) == (
-        f"{tmp_path / 'table.json'} must name a score table, got something else"
+        f"{tmp_path / 'table.json'} must be what names a score table, got no JSON: restore it, or "
+        "delete the folder and score again"
     )
 
 

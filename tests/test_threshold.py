@@ -101,6 +101,16 @@ def test_the_walk_is_the_definitions(seed, n, risk, ties):
     assert chosen.coverage == (kappa >= theta).mean() == chosen.accepts(kappa).mean()
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 4])
+def test_the_point_that_a_walk_begins_at_is_not_counted_as_a_right_one(wrong):
+    """All points tied, so that all of delta tests one threshold: it takes one point more."""
+    enough = next(n for n in range(1, 200) if binom.cdf(wrong, n - 1, 0.1) <= 0.2)
+    kappa = np.full(enough, 0.5)
+    assert Threshold.at_risk(kappa, np.arange(enough) < wrong, 0.1, 0.2).coverage == 1
+    with pytest.raises(Infeasible):
+        Threshold.at_risk(kappa[1:], np.arange(enough - 1) < wrong, 0.1, 0.2)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(60, 150))
 def test_several_risks_at_once_are_the_definitions(seed, n):
@@ -213,6 +223,23 @@ def test_all_or_none_may_be_cheapest():
     none = Threshold.at_cost(kappa, [1, 1, 1], error=9, review=1)
     assert (none.theta, none.coverage, none.accepts(kappa).any()) == (math.inf, 0, False)
     assert none.cost == (1, 1, 1)
+
+
+def test_the_interval_of_a_single_threshold_is_that_of_a_share():
+    """All points tied, a tenth wrong: accepting all is the cheapest, and nothing flatters it."""
+    chosen = Threshold.at_cost(np.full(400, 0.5), np.arange(400) < 40, error=0.5, review=0.25)
+    assert (chosen.coverage, chosen.cost.estimate) == (1.0, pytest.approx(0.05))
+    half = 0.5 * 1.96 * math.sqrt(0.1 * 0.9 / 400)
+    assert (chosen.cost.low, chosen.cost.high) == pytest.approx(
+        (0.05 - half, 0.05 + half), abs=3e-3
+    )
+
+
+def test_what_costs_nothing():
+    kappa, errors = draw(1, 300)
+    assert Threshold.at_cost(kappa, errors, error=0, review=0.5).coverage == 1
+    free = Threshold.at_cost(kappa, errors, error=0.5, review=0)
+    assert not errors[free.accepts(kappa)].any()
 
 
 @pytest.mark.parametrize(

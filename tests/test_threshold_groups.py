@@ -156,3 +156,11 @@ def test_points_of_an_unknown_group_are_not_accepted():
     assert chosen.accepts([0.9, 0.9, 0.1], groups=["a", "b", "a"]).tolist() == [True, False, False]
     as_objects = np.array(["a", "b"], dtype=object)
     assert chosen.accepts([0.9, 0.9], groups=as_objects).tolist() == [True, False]
+
+
+def test_it_says_what_it_is():
+    chosen = Threshold(0.9, 0.5, risk=0.1, delta=0.05, groups={"a": 0.9, "b": 0.2})
+    assert repr(chosen) == (
+        "<Threshold: one for each of 2 groups, coverage 0.5, risk ≤ 0.1 (delta 0.05)>"
+    )
+    assert repr(Threshold(0.25, 1.0)) == "<Threshold: κ ≥ 0.25, coverage 1>"

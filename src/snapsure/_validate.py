@@ -25,22 +25,23 @@ def kappa(value: ArrayLike, name: str = "kappa", *, ndim: Sequence[int] = (1,)) 
 
     float32 stays (it sorts in half the time), everything narrower becomes float32 or float64
     exactly. Types wider than float64 keep their order: where a value would be rounded, all become
-    their dense ranks.
+    their dense ranks. For whoever looks at values and not at their order alone: `scores`.
     """
-    x = numbers(value, name)
-    if x.ndim not in ndim:
-        allowed = " or ".join({1: "1-D (n,)", 2: "2-D (snapshots, n)"}[d] for d in ndim)
-        raise InvalidInput(
-            f"`{name}` must be {allowed}, got shape {x.shape}: "
-            f"{'pass one row per call' if x.ndim == 2 else 'reshape it'}"
-        )
-    _not_empty(x, name)
-    _finite(x, name)
+    x = _of_axes(value, name, ndim)
     if x.dtype == np.float16:
         x = x.astype(np.float32)
     elif x.dtype not in (np.float32, np.float64):
         x = _to_float64(x)
     return np.ascontiguousarray(x)
+
+
+def scores(value: ArrayLike, name: str = "kappa", *, ndim: Sequence[int] = (1,)) -> Floats:
+    """Give scores as finite, contiguous float64 in their own unit: wider types are rounded."""
+    x = _of_axes(value, name, ndim)
+    with np.errstate(over="ignore"):
+        rounded = np.ascontiguousarray(x, dtype=np.float64)
+    _finite(rounded, name)
+    return rounded
 
 
 def losses(
@@ -135,10 +136,7 @@ def errors_known(
     if isinstance(value, list | tuple) and any(one is None for one in value):
         value = np.array([np.nan if one is None else one for one in value])
     x = numbers(value, name)
-    if x.ndim != 1:
-        raise InvalidInput(
-            f"`{name}` must be 1-D (n,), got shape {x.shape}: pass one value per point"
-        )
+    _one_axis(x, name)
     same_length(of, shape, name, x.size)
     known = ~np.isnan(x) if x.dtype.kind == "f" else np.ones(x.shape, dtype=np.bool_)
     bad = np.flatnonzero(known & (x != 0) & (x != 1))
@@ -246,6 +244,8 @@ def number(value: float, name: str) -> float:
     """Give one finite real number."""
     try:
         x = float(value)
+    except OverflowError:
+        x = np.inf
     except (TypeError, ValueError):
         raise InvalidInput(f"`{name}` must be a number, got {value!r}: pass a float") from None
     if not np.isfinite(x):
@@ -258,6 +258,11 @@ def whole_numbers(value: ArrayLike, name: str) -> Ints:
     x = numbers(value, name)
     if x.dtype.kind == "f" and not (x == np.floor(x)).all():
         raise InvalidInput(f"`{name}` must hold whole numbers, got dtype {x.dtype}: pass class ids")
+    beyond = np.abs(x) >= np.float64(2**63) if x.dtype.kind == "f" else x > np.iinfo(np.int64).max
+    if beyond.any():
+        raise InvalidInput(
+            f"`{name}` must hold whole numbers below 2⁶³, got {x[beyond][0]}: pass class ids"
+        )
     return x.astype(np.int64)
 
 
@@ -328,15 +333,32 @@ def _from_torch(value: Any) -> Any:
     return value.float() if value.dtype == torch.bfloat16 else value.numpy()
 
 
+def _of_axes(value: ArrayLike, name: str, ndim: Sequence[int]) -> Array:
+    x = numbers(value, name)
+    if x.ndim not in ndim:
+        allowed = " or ".join({1: "1-D (n,)", 2: "2-D (snapshots, n)"}[d] for d in ndim)
+        raise InvalidInput(
+            f"`{name}` must be {allowed}, got shape {x.shape}: "
+            f"{'pass one row per call' if x.ndim == 2 else 'reshape it'}"
+        )
+    _not_empty(x, name)
+    _finite(x, name)
+    return x
+
+
 def _column(value: ArrayLike, name: str) -> Array:
     x = numbers(value, name)
+    _one_axis(x, name)
+    _not_empty(x, name)
+    _finite(x, name)
+    return np.ascontiguousarray(x)
+
+
+def _one_axis(x: Array, name: str) -> None:
     if x.ndim != 1:
         raise InvalidInput(
             f"`{name}` must be 1-D (n,), got shape {x.shape}: pass one value per point"
         )
-    _not_empty(x, name)
-    _finite(x, name)
-    return np.ascontiguousarray(x)
 
 
 def _not_empty(x: Array, name: str) -> None:

@@ -1,5 +1,6 @@
 """From a confidence to the probability of being right."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from numpy.typing import ArrayLike
 from snapsure import _json, _validate
 from snapsure._logistic import logit, platt_curve, sigmoid
 from snapsure._types import Floats
-from snapsure.errors import NotFitted
+from snapsure.errors import InvalidInput, NotFitted
+
+SCHEMA = {"slope": float, "intercept": float, "log_odds": bool}
 
 
 class Platt:
@@ -18,6 +21,7 @@ class Platt:
 
     It is fitted to the log-odds log κ / (1 − κ) where all κ lie in [0, 1], so that the identity is
     among the curves it can draw (and later values beyond count as 0 or 1); to κ itself elsewhere.
+    Log-odds end at ±27.6: κ within 10⁻¹² of 0 or of 1 count as that.
 
     Where that has no answer (only right or only wrong points, or a κ that parts them perfectly),
     the targets are Platt's own: (right + 1) / (right + 2) and 1 / (wrong + 2) instead of 1 and 0.
@@ -52,17 +56,25 @@ class Platt:
 
     def fit(self, kappa: ArrayLike, errors: ArrayLike) -> "Platt":
         """Fit on held-out points: κ (n,), errors (n,)."""
-        score = _validate.kappa(kappa).astype(np.float64)
+        score = _validate.scores(kappa)
         wrong = _validate.errors(errors, score.shape)
         log_odds = bool(score.min() >= 0 and score.max() <= 1)
-        self._fitted = platt_curve(logit(score) if log_odds else score, wrong), log_odds
+        curve = platt_curve(logit(score) if log_odds else score, wrong)
+        if not math.isfinite(curve[0]):
+            raise InvalidInput(
+                "`kappa` must be such that float64 has a slope over it, got values within "
+                f"±{np.abs(score).max():.2g}: multiply them"
+            )
+        self._fitted = curve, log_odds
         return self
 
     def predict_proba(self, kappa: ArrayLike) -> Floats:
         """Probability of being right, (n,)."""
         (slope, intercept), log_odds = self._known()
-        score = _validate.kappa(kappa).astype(np.float64)
-        return sigmoid(slope * (logit(score) if log_odds else score) + intercept)
+        score = _validate.scores(kappa)
+        with np.errstate(over="ignore"):  # beyond all float64 lie 0 and 1
+            z = slope * (logit(score) if log_odds else score) + intercept
+        return sigmoid(z)
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
@@ -71,7 +83,7 @@ class Platt:
     @classmethod
     def load(cls, path: str | Path) -> "Platt":
         """Read what `save` wrote."""
-        return cls.from_dict(_json.read(path, "Platt", ("slope", "intercept", "log_odds")))
+        return cls.from_dict(_json.read(path, "Platt", SCHEMA))
 
     def as_dict(self) -> dict[str, Any]:
         """The curve, in JSON's types."""

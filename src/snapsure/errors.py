@@ -11,7 +11,7 @@ Every refusal says the argument, what is required, what came and where, and the 
     └── StorageError (also an OSError)          something on disk is not as it should be
         ├── CorruptFile                         bytes are missing or changed
         ├── StoreLocked                         another process is writing there
-        └── UnsafeFile                          reading it could run code
+        └── UnsafeFile                          reading it could run code, or fill the memory
 
 Catch `SnapsureError` for everything, or the built-in twin where this library is not known.
 """
@@ -58,4 +58,4 @@ class StoreLocked(StorageError):
 
 
 class UnsafeFile(StorageError):
-    """Reading the file could run code that came with it."""
+    """Reading the file could run code that came with it, or fill the memory."""

@@ -73,13 +73,31 @@ def test_files_that_are_none(tmp_path):
         LES.load(path)
     assert str(caught.value) == f"{path} must be a saved LES, got no file: check the path"
     AES().save(path)
-    for content in (path.read_text(), "nonsense", "[]", json.dumps({"format": "snapsure LES 2"})):
+    for content, got in (
+        (
+            path.read_text(),
+            "something else (`format` must be \"snapsure LES 2\", got 'snapsure AES 2')",
+        ),
+        ("nonsense", "no JSON"),
+        ("[]", "something else (it must be names and values, got a list of 0)"),
+        (
+            json.dumps({"format": "snapsure LES 2"}),
+            "something else (`settings` must be names and values, got nothing)",
+        ),
+    ):
         path.write_text(content)
         with pytest.raises(CorruptFile) as caught:
             LES.load(path)
         assert str(caught.value) == (
-            f"{path} must be a saved LES, got something else: save it again"
+            f"{path} must be a saved LES, got {got}: restore it, or save it again"
         )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "needed"), [(Final(), [9]), (SPTD(), [1, 5, 9]), (AES(k=2, start=0), [1, 9])]
+)
+def test_what_learns_nothing_knows_its_snapshots_unfitted(estimator, needed):
+    assert estimator.snapshots([1, 5, 9]) == needed
 
 
 def test_snapshots_that_are_not_there():

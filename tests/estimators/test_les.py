@@ -59,6 +59,20 @@ def test_few_errors_fall_back_to_platt_on_the_final_kappa():
     np.testing.assert_allclose(les.confidence(of(kappa)), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("few", ["wrong", "right"])
+@pytest.mark.parametrize(("left", "fallback"), [(29, True), (30, False)])
+def test_thirty_of_each_kind_are_enough(few, left, fallback):
+    kappa, errors = table(1)
+    if few == "right":
+        errors = ~errors
+    errors[np.flatnonzero(errors)[left:]] = False
+    errors = errors if few == "wrong" else ~errors
+    assert min(errors.sum(), (~errors).sum()) == left
+    les = LES().fit(of(kappa, errors))
+    assert les.fallback_ is fallback
+    assert len(les.epochs_) == (1 if fallback else 20)
+
+
 def slow_choice(kappa, errors, passes):
     """Greedy by the log-loss of points left out, scikit-learn fitting every time."""
     logits, n = np.log(kappa / (1 - kappa)), len(errors)

@@ -58,6 +58,23 @@ def test_one_snapshot_never_disagrees():
     assert SPTD().confidence(of_labels(LABELS[:1], epochs=[0])).tolist() == [1] * 50
 
 
+@pytest.mark.parametrize("k", [0.3, 1, 2, 3.7])
+@pytest.mark.parametrize("snapshots", [2, 7, 12, 30, 59])
+def test_it_lies_between_0_and_1_to_the_last_bit(snapshots, k):
+    same = np.zeros((snapshots, 40), int)
+    assert (SPTD(k).confidence(of_labels(same)) == 1).all()
+    assert (SPTD(k).confidence(of_labels(same, y_hat=np.ones(40, int))) == 0).all()
+
+
+def test_points_that_the_same_snapshots_doubt_are_tied():
+    rng = np.random.default_rng(1)
+    for snapshots in range(2, 30):
+        labels = rng.integers(2, size=(snapshots, 129))
+        labels[:, ::2] = labels[:, :1]
+        labels[-1] = 0
+        assert len(set(SPTD().confidence(of_labels(labels))[::2])) == 1
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -16,7 +16,7 @@ from snapsure import (
     risk_at_coverage,
 )
 from snapsure.errors import InvalidInput
-from snapsure.metrics._bootstrap import interval_of
+from snapsure.metrics._bootstrap import intervals_of
 
 AREAS = [aurc, eaurc, augrc, naurc]
 
@@ -127,13 +127,23 @@ def test_means_equal_those_of_each_resample():
             assert ours == pytest.approx(theirs, rel=1e-12)
 
 
-def test_kept_draws_change_nothing():
+def test_many_at_once_are_what_each_is_alone():
     kappa, errors = draw(13)
-    scores, kept = [("kappa", kappa)], {}
-    for metric in (aurc, eaurc, brier, aurc):
-        ours = interval_of(metric, scores, errors, 100, 0.95, 3, kept)
-        assert ours == bootstrap(metric, kappa, errors, resamples=100, seed=3)
-    assert list(kept) == [(len(kappa), 100, 3)]
+    other = np.random.default_rng(14).random(errors.size)
+    few, wrong = draw(15, n=90, levels=7)
+    asked = [
+        ([("kappa", kappa)], errors),
+        ([("few", few)], wrong),
+        ([("kappa", kappa), ("other", other)], errors),
+        ([("kappa", kappa), ("same", kappa)], errors),
+    ]
+    for metric in (aurc, eaurc, brier, lambda k, e: aurc(k, e)):
+        assert intervals_of(metric, asked, 100, 0.95, 3) == [
+            bootstrap(metric, kappa, errors, resamples=100, seed=3),
+            bootstrap(metric, few, wrong, resamples=100, seed=3),
+            bootstrap_difference(metric, kappa, other, errors, resamples=100, seed=3),
+            (0.0, 0.0, 0.0),
+        ]
 
 
 def test_other_losses():

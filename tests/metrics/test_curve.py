@@ -36,6 +36,11 @@ def test_risk_at_coverage_shares_out_the_tie_at_the_edge():
     assert risk_at_coverage(KAPPA, ERRORS, 0.6) == pytest.approx(2 / 9, rel=1e-15)
 
 
+def test_risk_at_coverage_within_the_surest_tie():
+    assert risk_at_coverage([0.9, 0.9, 0.9, 0.1], [1, 1, 0, 0], 0.25) == pytest.approx(2 / 3)
+    assert risk_at_coverage([0.9, 0.9, 0.9, 0.1], [1, 1, 0, 0], 0.5) == pytest.approx(2 / 3)
+
+
 @pytest.mark.parametrize(("coverage", "accepted"), [(0.07, 7), (0.0701, 8), (1e-9, 1), (1.0, 100)])
 def test_risk_at_coverage_accepts_the_ceiling(coverage, accepted):
     kappa = np.arange(100, 0, -1)

@@ -3,10 +3,11 @@
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from snapsure.metrics import _parallel
-from snapsure.metrics._parallel import ahead
+from snapsure.metrics._parallel import ahead, sort_on_all_cores
 
 
 @pytest.mark.parametrize("cores", [1, 2, 8])
@@ -34,3 +35,13 @@ def test_leaving_early_leaves_no_thread():
     assert next(results) == 0
     results.close()
     assert {*threading.enumerate()} <= before
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("distinct", [2**60, 3])
+def test_a_long_array_is_sorted_on_any_number_of_cores(monkeypatch, cores, distinct):
+    monkeypatch.setattr(_parallel, "_cores", lambda: cores)
+    values = np.random.default_rng(0).integers(0, distinct, 2**19 + 7, dtype=np.uint64)
+    ours = values.copy()
+    sort_on_all_cores(ours)
+    np.testing.assert_array_equal(ours, np.sort(values))

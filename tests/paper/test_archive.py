@@ -79,7 +79,8 @@ def test_experiment_there_and_back(tmp_path):
 
 def test_scores_are_called_as_the_archive_says(tmp_path):
     table = simulated()
-    about = {"networks": [[]], "renamed": {"mc_dropout": "mc_dropout_variance", "other": "none"}}
+    renamed = {"mc_dropout": "mc_dropout_variance", "other": "none"}
+    about = {"dataset": "d", "scale": "s", "networks": [[]], "renamed": renamed}
     Experiment(about, [table], None).save(tmp_path)
     (read,) = Experiment.open(tmp_path).tables
     assert table.names == ["softmax", "mc_dropout"]

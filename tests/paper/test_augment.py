@@ -41,8 +41,22 @@ def test_shifts_move_by_at_most_the_share_asked_and_repeat_the_edge():
     assert moved.max() <= 19
 
 
+def test_whole_shifts_blur_nothing_and_are_equally_likely(images):
+    """Every result is the image moved by whole pixels, its edge repeated: nothing in between."""
+    many = images[:1].expand(2000, 9, 9, 3)
+    moved = Augmentation(flip=False, shift=2 / 9, whole=True)(many, generator())
+    padded = np.pad(images[0].numpy(), ((2, 2), (2, 2), (0, 0)), mode="edge")
+    counts = []
+    for down in range(5):
+        for right in range(5):
+            here = torch.from_numpy(padded[down : down + 9, right : right + 9]).float()
+            counts.append(int(torch.isclose(moved, here, atol=1e-2).flatten(1).all(dim=1).sum()))
+    assert sum(counts) == 2000
+    assert 40 < min(counts) <= max(counts) < 130  # 80 expected, and a deviation of 9
+
+
 def test_rotations_turn_by_at_most_the_degrees_asked():
-    maps = Augmentation(flip=False, degrees=15).maps(500, generator())
+    maps = Augmentation(flip=False, degrees=15).maps(500, generator(), 32)
     angle = torch.rad2deg(torch.atan2(maps[:, 1, 0], maps[:, 0, 0]))
     assert angle.abs().max() <= 15.001
     assert angle.min() < -14
@@ -52,7 +66,7 @@ def test_rotations_turn_by_at_most_the_degrees_asked():
 
 def test_crops_lie_inside_and_have_the_area_asked():
     area = (0.08, 1.0)
-    maps = Augmentation(flip=False, area=area, stretch=4 / 3).maps(2000, generator())
+    maps = Augmentation(flip=False, area=area, stretch=4 / 3).maps(2000, generator(), 32)
     wide, high = maps[:, 0, 0], maps[:, 1, 1]
     assert (wide * high).min() >= area[0] - 1e-6
     assert (maps[:, 0, 2].abs() + wide).max() <= 1 + 1e-6

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure.paper.networks import Pixels, resnet18, vgg16
+from snapsure.paper.networks import Pixels, quick, resnet18, vgg16
 
 
 def weights(network):
@@ -38,8 +38,36 @@ def test_vgg16_has_sixteen_layers_with_weights_and_heavy_dropout():
     assert not [m for m in vgg16(10, dropout=(0, 0, 0)).modules() if isinstance(m, nn.Dropout)]
 
 
+def test_quick_has_a_fifth_of_vgg16s_multiplications():
+    counts = [multiplications(make(100), 32) for make in (quick, vgg16)]
+    assert counts[0] == 67_050_528
+    assert 0.19 < counts[0] / counts[1] < 0.22
+    assert weights(quick(100)) == 1_804_244
+    assert [m.p for m in quick(10).modules() if isinstance(m, nn.Dropout)] == [0.5]
+
+
+def multiplications(network, side):
+    """Of convolutions and linear layers, by what comes out of each."""
+    total = 0
+
+    def count(module, _, result):
+        nonlocal total
+        total += module.weight.numel() * result[0][0].numel()
+
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.register_forward_hook(count)
+    network.eval()(torch.zeros(1, 3, side, side))
+    return total
+
+
 @pytest.mark.parametrize(
-    ("make", "side"), [(lambda: vgg16(7, width=4), 32), (lambda: resnet18(7, width=4), 224)]
+    ("make", "side"),
+    [
+        (lambda: vgg16(7, width=4), 32),
+        (lambda: quick(7, width=4), 32),
+        (lambda: resnet18(7, width=4), 224),
+    ],
 )
 def test_shapes_and_gradients(make, side):
     torch.manual_seed(0)

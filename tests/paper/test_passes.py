@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from experiments import cifar10
 from experiments.passes import __main__ as study
 from experiments.passes import tasks, trainings
 from experiments.passes.tasks import Task, image_network
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
+from snapsure.paper import data
 from tests.training.problem import CLASSES, points
 from tools import passes_tables
 
@@ -87,6 +89,24 @@ def test_flat_gradients_are_those_at_the_worst_place_nearby():
         assert torch.allclose(weight.grad, gradient, atol=1e-6)
         assert torch.allclose(weight, start, atol=1e-6)
     assert not torch.allclose(model.weight.grad, first[0], atol=1e-4)
+
+
+def test_parquet_of_the_packages_sprites_is_what_train_reads(tmp_path, monkeypatch):
+    """Every pixel and label, in order, through the files that `snapsure train` takes."""
+    from PIL import Image
+
+    monkeypatch.setenv("SNAPSURE_CACHE", str(tmp_path / "cache"))
+    pixels = np.random.default_rng(1).integers(0, 256, (12, 1024, 3)).astype(np.uint8)
+    for i in range(cifar10.BATCHES):
+        Image.fromarray(pixels[2 * i : 2 * i + 2]).save(tmp_path / f"data_batch_{i + 1}.png")
+    Image.fromarray(pixels[10:]).save(tmp_path / "test_batch.png")
+    (tmp_path / "train_lables.json").write_text(json.dumps([*range(10)]))
+    (tmp_path / "test_lables.json").write_text(json.dumps([7, 3]))
+    cifar10.main(tmp_path, tmp_path / "parquet")
+    train, test = (data.load("cifar10", part, tmp_path / "parquet") for part in ("train", "test"))
+    assert np.array_equal(train.pixels.numpy(), pixels[:10].reshape(10, 32, 32, 3))
+    assert np.array_equal(test.pixels.numpy(), pixels[10:].reshape(2, 32, 32, 3))
+    assert (train.labels.tolist(), test.labels.tolist()) == ([*range(10)], [7, 3])
 
 
 def test_images_of_the_packages_sprites(tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from snapsure import SnapshotStore
 from snapsure.errors import InvalidInput
 from snapsure.paper import data, recipes
 from snapsure.paper.data import Images
-from snapsure.paper.train import Parts, build, finished, train, validation
+from snapsure.paper.train import Parts, _Training, build, finished, train, validation
 from snapsure.scores import SoftmaxResponse
 from snapsure.scoring import score
 from snapsure.scoring._recorded import recorded
@@ -65,7 +66,7 @@ def test_a_step_of_each_recipe(which, tmp_path, fabric):
     torch.manual_seed(0)
     pixels = torch.randint(0, 256, (4, dataset.side, dataset.side, 3), dtype=torch.uint8)
     images = Images(pixels, torch.arange(4))
-    recipe = replace(RECIPES[which], epochs=1, batch=4)
+    recipe = replace(RECIPES[which], epochs=1, batch=4, parts=1, warm_up=0)
     store = train(recipe, Parts(dataset, images, images), tmp_path, 0, fabric, quiet)
     torch.manual_seed(0)
     network = build(recipe, Parts(dataset, images, images))
@@ -97,7 +98,8 @@ def test_the_papers_recipes():
     with pytest.raises(InvalidInput) as refusal:
         recipes.recipe("cifar10", "huge")
     assert str(refusal.value) == (
-        "`scale` must be one of paper, cpu, cpu-underfitted, got 'huge': choose among these"
+        "`scale` must be one of paper, cpu, cpu-full, cpu-underfitted, got 'huge': choose among "
+        "these"
     )
     with pytest.raises(InvalidInput) as refusal:
         recipes.recipe("imagenet-1k", "cpu")
@@ -105,6 +107,35 @@ def test_the_papers_recipes():
         "`scale` must be paper for imagenet-1k, got 'cpu': its images of 224 × 224 pixels have no "
         "recipe for two cores"
     )
+
+
+def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
+    recipe = replace(TINY, learning_rate=0.8, warm_up=2, drop_every=2.5, drop=0.5)
+    at = [0, 0.5, 1, 1.75, 2, 4.25, 4.5, 6.75, 7, 9.4, 9.5]
+    assert [recipe.rate(a) for a in at] == pytest.approx(
+        [0, 0.2, 0.4, 0.7, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2, 0.1]
+    )
+    full = recipes.recipe("cifar100", "cpu-full")
+    rates = [full.rate(step / 100) for step in range(100 * full.epochs)]
+    drops = sum(later < before for before, later in pairwise(rates))
+    assert (drops, rates[-1]) == (12, 0.1 / 2**12)
+
+
+def test_the_parts_of_a_pass_are_an_epoch_each(cifar, tmp_path, fabric):
+    """Two halves see each image of a pass once; the next pass is in another order."""
+    recipe = replace(TINY, parts=2, epochs=4)
+    training = _Training(recipe, parts(cifar), tmp_path, 0, fabric, *3 * [torch.nn.Identity()])
+    seen = [torch.cat(training.batches(epoch)) for epoch in range(1, 5)]
+    used = len(training.labels) // recipe.batch * recipe.batch
+    for first, second in (seen[:2], seen[2:]):
+        both = torch.cat([first, second])
+        assert len(both) == used == len(both.unique())
+        assert abs(len(first) - len(second)) <= recipe.batch
+    assert not torch.equal(seen[0], seen[2])
+    whole = replace(training, recipe=replace(recipe, parts=1))
+    assert torch.equal(torch.cat(whole.batches(3)), torch.cat(seen[2:]))
+    with pytest.raises(InvalidInput, match="must fill 9 batches of 32 images, got 150 images"):
+        replace(training, recipe=replace(recipe, parts=9)).batches(1)
 
 
 def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):

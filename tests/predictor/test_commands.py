@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 
 from snapsure import Monitor, Predictor, SnapshotStore
+from snapsure.predictor._answers import write_answers
 from tests import processes
 from tests.test_cli import CODE, LOADED, refused, run
 
@@ -116,6 +117,27 @@ def test_killed_it_resumes(place):
     predictor = Predictor.load(place / "predictor", "tests.network:digits_network")
     expected = predictor(np.load(place / "new.npy"))
     assert [float(answer[2]) for answer in answers] == expected.confidence.tolist()
+
+
+@pytest.mark.parametrize("name", ["", ".notes"])
+def test_answers_damaged_on_the_way_are_made_again(place, name):
+    predictor = Predictor.load(place / "predictor", "tests.network:digits_network")
+    out, data = place / "damaged.csv", np.load(place / "new.npy")
+    write_answers(predictor, data, place / "whole.csv", "identity")
+
+    def stop(done, total):
+        if done >= 512:
+            raise KeyboardInterrupt
+
+    for bit in (3, 805, 2000):
+        with pytest.raises(KeyboardInterrupt):
+            write_answers(predictor, data, out, "identity", stop)
+        partial = place / f".partial-damaged.csv{name}"
+        content = bytearray(partial.read_bytes())
+        content[bit // 8] ^= 1 << bit % 8
+        partial.write_bytes(content)
+        write_answers(predictor, data, out, "identity")
+        assert out.read_text() == (place / "whole.csv").read_text()
 
 
 def test_a_monitor_goes_on_from_run_to_run(place):

@@ -17,8 +17,9 @@ from snapsure import (
     SoftmaxResponse,
     score,
 )
-from snapsure.errors import InvalidInput, StorageError
+from snapsure.errors import CorruptFile, InvalidInput, StorageError
 from snapsure.scoring import _plan
+from snapsure.scoring._claim import Claim
 
 X, Y = torch.rand(700, 4, generator=torch.Generator().manual_seed(1)), torch.arange(700) % 3
 
@@ -187,12 +188,68 @@ def test_a_saved_table_is_overwritten_and_a_folder_of_others_is_not(store, tmp_p
     assert (other / "prepared" / "chapter.tex").read_text() == "dear"
 
 
+class Watching(torch.utils.data.Dataset):
+    """Notes at every row which snapshots are prepared at that moment."""
+
+    def __init__(self, folder):
+        self.folder, self.seen = folder, set()
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, i):
+        paths = self.folder.iterdir() if self.folder.is_dir() else ()
+        self.seen.add(tuple(sorted(path.name for path in paths)))
+        return X[i], int(Y[i])
+
+
+def test_preparations_go_when_their_snapshot_is_scored(store, tmp_path, monkeypatch):
+    """They can be as large as the training set: one group's at a time, not every snapshot's."""
+    monkeypatch.setattr(_plan, "_SHARD", 256)
+    data = Watching(tmp_path / "out" / "prepared")
+    kappas = NNDistance((X, Y), k=3)
+    scored(store, tmp_path / "out", data, kappas, executor=LocalExecutor(group=1))
+    assert data.seen == {(), ("3",), ("2",), ("1",)}
+
+
+def test_of_two_claims_at_once_one_is_made(tmp_path):
+    """Both have seen an empty folder; what one may not take, it does not release either."""
+    mine, same, other = (
+        Claim(tmp_path, {"epochs": [1], "kappas": {name: {}}}, overwrite=False)
+        for name in ("softmax", "softmax", "entropy")
+    )
+    mine.take()
+    same.take()
+    assert mine.held
+    assert same.held
+    assert refusal(other.take) == (
+        f"`out` must hold scores of the same inputs, got {tmp_path} with other kappas: choose "
+        "another folder, or replace these by overwrite=True (--overwrite on the command line)"
+    )
+    before = files(tmp_path)
+    other.release()
+    assert files(tmp_path) == before
+    same.release()  # and whoever scores the same claims it again
+    assert list(tmp_path.iterdir()) == []
+    assert "which another process has overwritten" in refusal(mine.confirm)
+    mine.take()
+    mine.confirm()
+    assert files(tmp_path) == before
+
+
 def test_a_plan_that_is_damaged(store, tmp_path):
-    for content in ("{", "[]"):
+    for content, got in (
+        ("{", "no JSON"),
+        ("[]", "something else (it must be names and values, got a list of 0)"),
+        (
+            '{"kappas": {"../up": {}}}',
+            "something else (`a name in kappas` must be text of the form \\w+, got '../up')",
+        ),
+    ):
         (tmp_path / "plan.json").write_text(content)
-        assert refusal(lambda: scored(store, tmp_path), StorageError) == (
-            f"{tmp_path / 'plan.json'} must be the plan of earlier scores, got something else: "
-            "delete the folder, or choose another"
+        assert refusal(lambda: scored(store, tmp_path), CorruptFile) == (
+            f"{tmp_path / 'plan.json'} must be the plan of earlier scores, got {got}: delete the "
+            "folder and score again, or choose another"
         )
 
 
@@ -278,4 +335,5 @@ def test_names_of_classes_are_told_how_to_become_numbers(store):
 
 def test_the_claim_is_what_the_table_says(store, tmp_path):
     table = scored(store, tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "plan.json").read_text()) == table.provenance
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert {name: value for name, value in plan.items() if name != "sha256"} == table.provenance

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import ray
 import torch
@@ -293,24 +294,44 @@ def family(mark):
     return found
 
 
+def listening(pid):
+    """The addresses at which a process waits for others."""
+    try:
+        found = psutil.Process(int(pid)).net_connections("inet")
+    except psutil.Error:  # it has ended meanwhile
+        return []
+    return [connection.laddr.ip for connection in found if connection.status == "LISTEN"]
+
+
 def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
-    """As it stands there, with warnings as errors; the Ray that it starts ends with it."""
+    """As it stands there, with warnings as errors; the Ray that it starts ends with it.
+
+    Until then no other machine can reach it.
+    """
     page = Path(__file__).parents[2] / "docs" / "how-to" / "scale.md"
     block = re.search(r"```python\n(.*?)```", page.read_text(), re.S).group(1)
     torch.save((digits.train, digits.test), tmp_path / "data.pt")
     (tmp_path / "snapshots").symlink_to(digits.store.path)
     mark = f"SNAPSURE_TEST={tmp_path}"
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT) + block + "print(table)"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(page.parents[2]), "SNAPSURE_TEST": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 points>\n"
-    assert [line for line in run.stderr.splitlines() if "rows" not in line] == []
+    code = textwrap.dedent(SCRIPT) + block + "print(table)"
+    sources = os.pathsep.join(str(page.parents[2] / name) for name in ("src", "."))
+    options = {
+        "cwd": tmp_path,
+        "env": {**os.environ, "PYTHONPATH": sources, "SNAPSURE_TEST": str(tmp_path)},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    addresses = set()
+    with processes.started([sys.executable, "-W", "error", "-c", code], **options) as run:
+        while run.poll() is None:
+            addresses |= {ip for pid in family(mark) for ip in listening(pid)}
+            time.sleep(0.2)
+        stdout, stderr = run.communicate()
+    assert run.returncode == 0, stderr
+    assert stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 points>\n"
+    assert [line for line in stderr.splitlines() if "rows" not in line] == []
+    assert addresses
+    assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
     processes.until(lambda: not family(mark))
 
 

@@ -27,7 +27,16 @@ WRITER = """
 
 
 def test_fifty_kills_lose_no_snapshot_that_was_saved(tmp_path):
-    folder, chance = tmp_path / "run", random.Random(0)
+    kill_again_and_again(tmp_path / "run", random.Random(0))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_a_thousand_kills_lose_no_snapshot_that_was_saved(tmp_path, seed):
+    kill_again_and_again(tmp_path / "run", random.Random(seed))
+
+
+def kill_again_and_again(folder, chance):
     held, content, kills, inside = {}, 1, 0, 0
     while kills < KILLS or inside < KILLS / 5:  # until enough have come in the middle of a file
         saves = chance.randrange(4)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from safetensors.torch import save_file
 
 from snapsure import Recorder, SnapshotStore, _files
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.snapshots._lock import WriterLock
 
 
 def weights(value):
@@ -165,7 +167,7 @@ def killed_at(monkeypatch, module, name, call):
 
 
 def test_a_snapshot_left_before_it_was_named_is_replaced(store, monkeypatch):
-    killed_at(monkeypatch, _files, "write_bytes", lambda: store.save(weights(7), 4))
+    killed_at(monkeypatch, WriterLock, "replace", lambda: store.save(weights(7), 4))
     left = store.path / "epoch-000004.safetensors"
     assert left.exists()
     again = SnapshotStore(store.path)
@@ -211,6 +213,29 @@ def test_files_that_were_leaving_when_a_crash_came_are_removed(store, monkeypatc
     again.verify()
 
 
+@pytest.mark.parametrize("change", ["replace", "budget", "remove", "rewind"])
+def test_a_file_leaves_when_the_manifest_on_disk_no_longer_holds_it(store, monkeypatch, change):
+    calls = {
+        "replace": lambda: store.save(weights(9), 1),
+        "budget": lambda: store.save(weights(4), 4, instead_of=[1]),
+        "remove": lambda: store.remove(1),
+        "rewind": lambda: store.rewind(0),
+    }
+    unlink, left = Path.unlink, []
+
+    def watched(path, missing_ok=False):
+        if path.name.startswith("epoch-"):
+            told = json.loads((store.path / "manifest.json").read_bytes())
+            assert path.name not in [entry["file"] for entry in told["snapshots"].values()]
+            assert path.name in [entry["file"] for entry in told["leaving"]]
+            left.append(path.name)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    calls[change]()
+    assert "epoch-000001.safetensors" in left
+
+
 def test_a_file_that_came_under_the_name_of_one_that_left_stays(store):
     store.remove(1)
     other = store.path / "epoch-000001.safetensors"
@@ -227,11 +252,11 @@ def test_the_first_snapshot_may_be_interrupted_too(tmp_path, monkeypatch):
         path.unlink()
     store, written = SnapshotStore(tmp_path), []
 
-    def killed(path, content):
-        if written:  # the empty manifest is there, the one that names the snapshot is not
+    def killed(path, content, *before):
+        if len(written) == 2:  # who writes, and the empty manifest, but not what names the snapshot
             raise KeyboardInterrupt
         written.append(path)
-        write(path, content)
+        write(path, content, *before)
 
     with monkeypatch.context() as patched:
         patched.setattr(_files, "write_bytes", killed)

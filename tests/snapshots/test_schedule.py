@@ -40,6 +40,13 @@ def test_evenly_takes_the_nearest_to_a_grid_with_both_ends(start):
             assert len(taken) == k
 
 
+@pytest.mark.parametrize(("start", "begin"), [(0.29, 29), (0.57, 57), (0.2899999, 28), (0.4, 40)])
+def test_evenly_begins_where_it_is_written(start, begin):
+    """0.29 · 100 is a hair below 29 in floating point; 0.2899999 · 100 is below it on paper."""
+    schedule = Evenly(100, k=2, start=start)
+    assert [epoch for epoch in range(1, 101) if schedule.wants(epoch)] == [begin, 100]
+
+
 def test_evenly_counts_from_zero_if_told():
     schedule = Evenly(10, 4, first=0)
     assert [epoch for epoch in range(10) if schedule.wants(epoch)] == [3, 5, 7, 9]
@@ -83,6 +90,12 @@ def test_budget_goes_on_from_what_it_finds():
     assert held == whole
 
 
+def test_budget_lets_the_oldest_go_when_the_next_is_just_at_the_start():
+    """Half of 10 is 5, so 2 is no longer needed; 6 does not reach back as far."""
+    assert Budget(3, start=0.5).surplus([2, 5, 8], 10) == [2]
+    assert Budget(3, start=0.5).surplus([2, 6, 9], 10) == [9]
+
+
 def test_budget_makes_room_in_a_folder_that_is_too_full():
     assert len(Budget(3).surplus(range(1, 11), 11)) == 8
 
@@ -99,3 +112,8 @@ def test_refusals(make, sentence):
     with pytest.raises(InvalidInput) as caught:
         make()
     assert str(caught.value) == sentence
+
+
+def test_evenly_takes_thirty_from_two_fifths_on_if_nothing_is_said():
+    epochs = [epoch for epoch in range(1, 251) if Evenly(total=250).wants(epoch)]
+    assert (len(epochs), epochs[0], epochs[-1]) == (30, 100, 250)

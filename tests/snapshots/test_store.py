@@ -249,15 +249,6 @@ def test_a_file_that_is_gone(store):
     assert damaged(store, lambda path: path.unlink()) == "no file"
 
 
-def test_a_manifest_that_is_none(store):
-    store.save(network(), 1)
-    (store.path / "manifest.json").write_text("[]")
-    assert sentence(CorruptFile, lambda: store.epochs) == (
-        f"{store.path / 'manifest.json'} must be a manifest of snapshots, got something else: "
-        f"restore it, or make it anew by `snapsure rebuild {store.path}`"
-    )
-
-
 def test_errors_are_os_errors_or_value_errors():
     assert issubclass(StorageError, OSError)
     assert issubclass(WrongArchitecture, ValueError)
@@ -444,15 +435,6 @@ def test_a_reader_beside_a_writer_sees_whole_snapshots(store):
     assert problems == []
 
 
-def test_a_file_system_without_locks(store, monkeypatch):
-    def none(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", none)
-    store.save(network(), 1)
-    assert store.epochs == [1]
-
-
 def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     assert sentence(StorageError, SnapshotStore(tmp_path / "file" / "run").save, network(), 1) == (
@@ -494,6 +476,16 @@ def test_recorder_refuses_a_folder_of_another_run(store):
     snapsure.SnapshotStore(str(store.path)).rewind(1)  # as it says, beside the store that is there
     assert Recorder(store, dtype="bfloat16").record(network(), 2)
     assert store.epochs == [2]
+
+
+def test_recorder_takes_the_same_epoch_again(store):
+    """As a cell of a notebook that is run twice does."""
+    recorder = Recorder(store, Budget(3))
+    for epoch in (1, 2, 3):
+        recorder.record({"w": torch.zeros(1)}, epoch)
+    assert recorder.record({"w": torch.ones(1)}, 3)
+    assert store.epochs == [1, 2, 3]
+    assert float(store.load(3)["w"]) == 1.0
 
 
 def test_only_rank_0_writes(tmp_path):

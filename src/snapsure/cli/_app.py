@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -60,6 +59,8 @@ _EXTRAS = {
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         typer.echo(f"snapsure {metadata.version('snapsure')}")
         raise typer.Exit
 

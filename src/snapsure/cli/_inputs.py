@@ -1,19 +1,18 @@
-"""What the options of the command line name: data, networks, κ functions, executors, tables."""
+"""What the options of the command line name: data, networks, κ functions, executors, tables.
+
+What they need is imported where it is used: `snapsure --help` is quick.
+"""
 
 import csv
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-import numpy as np
-
-from snapsure import _files
-from snapsure.errors import InvalidInput, SnapsureError
-from snapsure.table import ScoreTable
+from snapsure import _files, _json
+from snapsure.errors import InvalidInput, SnapsureError, UnsafeFile
 
 # By their names in tables. Those that refer to training data get it as their first argument.
 KAPPAS: dict[str, tuple[str, dict[str, str]]] = {
@@ -28,6 +27,7 @@ KAPPAS: dict[str, tuple[str, dict[str, str]]] = {
     "energy": ("Energy", {}),
     "max_logit": ("MaxLogit", {}),
     "doctor": ("Doctor", {}),
+    "gen": ("GEN", {}),
     "deep_knn": ("DeepKNN", {}),
 }
 _REFER = ("nn_distance", "deep_knn")
@@ -60,8 +60,11 @@ def kappas(names: list[str], reference: str | None) -> list[Any]:
 
 def contest_runs(tables: list[Path], source: Path | None, *, apart: bool = False) -> Any:
     """Runs by data set: a packed contest's, or tables, those with the same labels together."""
+    import numpy as np
+
     from snapsure.evaluation import Run
     from snapsure.evaluation._run import passes_of
+    from snapsure.table import ScoreTable
 
     if (source is None) == (not tables):
         raise InvalidInput(
@@ -217,6 +220,8 @@ def columns(path: Path, option: str) -> dict[str, list[str]]:
 
 def images_of(path: Path) -> Any:
     """Pictures of the points."""
+    import numpy as np
+
     if path.suffix == ".npz":
         return data_of(str(path), "--images")[0]
     try:
@@ -234,8 +239,10 @@ def inputs_of(spec: str, option: str, batch_size: int | None = None) -> Any:
 
 def note_source(table: Path, model: str, snapshots: Path, prefix: str | None) -> None:
     """Leave beside the scores what they were made with, for `snapsure fit`."""
+    from snapsure import _files
+
     content = {"model": model, "snapshots": str(snapshots.resolve()), "prefix": prefix}
-    _files.write_bytes(table / _SOURCE, json.dumps(content, indent=1).encode())
+    _files.write_bytes(table / _SOURCE, _json.text(content))
 
 
 def source_of(table: Path, given: str | None, name: str) -> str:
@@ -255,11 +262,15 @@ def prefix_of(table: Path, given: str | None) -> str | None:
 
 
 def _source(table: Path) -> dict[str, Any]:
+    schema = {"model": str, "snapshots": str, "prefix?": (str, None)}
+    what, remedy = (
+        "what `snapsure score` left beside its scores",
+        "delete it, and say it by options",
+    )
     try:
-        content = json.loads((table / _SOURCE).read_bytes())
-    except (OSError, ValueError):
+        return dict(_json.load(table / _SOURCE, what, schema, remedy))
+    except FileNotFoundError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def data_of(spec: str, option: str) -> Any:
@@ -277,10 +288,15 @@ def data_of(spec: str, option: str) -> Any:
 
 
 def _from_npz(spec: str, option: str) -> Any:
+    import numpy as np
+
     _refuse_bytes(spec, option, whole=is_zipfile(spec))
     try:
+        _files.refuse_packed_bomb(Path(spec), "write it by np.savez, which does not compress")
         with Path(spec).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
+    except UnsafeFile:
+        raise
     except Exception as error:  # whatever damaged bytes make NumPy or zlib say
         raise _no_arrays(spec, option, str(error).splitlines()[0]) from None
     if "x" not in arrays:
@@ -292,6 +308,8 @@ def _from_npz(spec: str, option: str) -> Any:
 
 
 def _from_npy(spec: str, option: str) -> Any:
+    import numpy as np
+
     magic = b"\x93NUMPY"
     _refuse_bytes(spec, option, whole=True)
     with Path(spec).open("rb") as file:

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
 DataSet = Annotated[str, typer.Option(help="cifar10, cifar100, svhn or imagenet-1k.")]
 Scale = Annotated[
-    str, typer.Option(help="paper (a GPU, days), cpu or cpu-underfitted (two cores, hours).")
+    str,
+    typer.Option(
+        help="paper (a GPU, days), cpu-full (all images, two cores, two hours a network), cpu or "
+        "cpu-underfitted (a part of the images, half an hour)."
+    ),
 ]
 Data = Annotated[
     Path | None,

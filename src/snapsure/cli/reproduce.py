@@ -27,6 +27,10 @@ def reproduce(
     scale: Scale = "cpu",
     data: Data = None,
     out: Out = None,
+    networks: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many, seeds 0, 1, …; as many as the scale has if not given."),
+    ] = None,
     source: Annotated[
         Path | None,
         typer.Option("--from", help="Results of an earlier run: nothing is trained, seconds."),
@@ -36,7 +40,12 @@ def reproduce(
     precision: Precision = "32-true",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """The paper's tables and figures, ours beside its: from a training, or from its results."""
+    """The paper's tables and figures, ours beside its: from a training, or from its results.
+
+    The paper's text and its authors' code differ: --scale paper follows the text where it says
+    something (0.1 halved every 20 epochs, plain momentum, the logits as they are) and the code for
+    the augmentation. The page "The paper's tables" of the documentation lists every difference.
+    """
     with told("run the same command again: networks and scores that are done are kept"):
         from snapsure.paper import outcome
         from snapsure.paper.archive import Experiment
@@ -48,7 +57,7 @@ def reproduce(
 
             wanted = study(dataset, scale, data, out)
             fabric = launched(accelerator, devices, precision)
-            done = run.run(wanted, fabric, teller(Console(stderr=True)))
+            done = run.run(wanted, fabric, teller(Console(stderr=True)), networks)
             if done is None:  # another process of the same training has it
                 return
             source = out = wanted.out / "results"

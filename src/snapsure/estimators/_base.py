@@ -15,7 +15,7 @@ import numpy as np
 
 from snapsure import _json, _validate
 from snapsure._types import Floats, Ints
-from snapsure.errors import InvalidInput, NotFitted
+from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from snapsure.table import ScoreTable
 
 State = dict[str, Any]
@@ -30,6 +30,7 @@ class Estimator(ABC):
     learns: ClassVar[bool] = True  # from labelled points; else `fit` may be left out
     calibrated: bool = False  # whether its confidence is a probability of being right
     of_kappa: ClassVar[bool] = True  # else it works on labels or logits, whatever κ there is
+    finds: ClassVar[dict[str, Any]] = {}  # what `_learn` gives besides epochs, as a `_json` schema
 
     def __init__(self) -> None:
         self._state: State | None = None
@@ -118,9 +119,21 @@ class Estimator(ABC):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """What `as_dict` told of."""
-        estimator = cls(**content["settings"])
+        try:
+            estimator = cls(**content["settings"])
+        except (TypeError, OverflowError) as error:
+            raise CorruptFile(
+                f"settings of a saved {cls.__name__} must be its arguments, got others ({error}): "
+                "save it again"
+            ) from None
         estimator._state = content["fitted"]
         return estimator
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """What `as_dict` gives, as `_json` checks it."""
+        fitted = {"kappa": str, "final": int, "epochs": [int, ...], **cls.finds}
+        return {"settings": dict, "fitted": fitted if cls.learns else (fitted, None)}
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
@@ -129,7 +142,7 @@ class Estimator(ABC):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
-        return cls.from_dict(_json.read(path, cls.__name__, ("settings", "fitted")))
+        return cls.from_dict(_json.read(path, cls.__name__, cls.schema()))
 
 
 def refuse_no_table(table: Any) -> None:

@@ -3,7 +3,9 @@
 PES picks one snapshot per layer, AES weighs all alike; a logistic regression learns the weights.
 """
 
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from snapsure import _validate
 from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
 from snapsure._spacing import choose
 from snapsure._types import Bools, Floats, Ints
+from snapsure.errors import CorruptFile
 from snapsure.estimators._base import Estimator, State, rows_of
 from snapsure.table import ScoreTable
 
@@ -21,6 +24,7 @@ _FEW = 30
 # 1, 10.6 % at 10, and 10.4 % where cross-validation chooses.
 _PENALTY = 10.0
 _FOLDS = 5
+_TOGETHER = 1 << 17  # numbers that are fitted to at once: what a core's cache holds
 
 
 class LES(Estimator):
@@ -64,6 +68,12 @@ class LES(Estimator):
     """
 
     calibrated = True
+    finds: ClassVar[dict[str, Any]] = {
+        "fallback": bool,
+        "center": [float, ...],
+        "spread": [slice(0, math.inf), ...],
+        "weights": [float, ...],
+    }
 
     def __init__(self, k: int = 20, passes: int | None = None) -> None:
         super().__init__()
@@ -112,6 +122,18 @@ class LES(Estimator):
             "weights": weights.tolist(),
         }
 
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """What `as_dict` told of."""
+        state = content["fitted"]
+        lengths = [len(state[name]) for name in ("epochs", "center", "spread", "weights")]
+        if lengths != [lengths[0]] * 3 + [lengths[0] + 1]:
+            raise CorruptFile(
+                "a saved LES must have a centre, a spread and a weight for each of its "
+                f"{lengths[0]} snapshots, and one weight more, got {lengths[1:]}: save it again"
+            )
+        return super().from_dict(content)
+
     def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
         x = logit(rows_of(table, kappa, state["epochs"]))
         scaled = (x.T - state["center"]) / state["spread"]
@@ -122,10 +144,10 @@ def _affordable(x: Floats, wrong: Bools, passes: int) -> list[int]:
     """Rows of x to use, in order: the last, and those that gain most beside it."""
     fold = _folds(x[-1], wrong)
     chosen = [len(x) - 1]
-    least = _left_out_loss(x[chosen], wrong, fold)
+    least = _left_out_losses(x, [], chosen, wrong, fold)[0]
     while len(chosen) < passes:
         rest = [i for i in range(len(x)) if i not in chosen]
-        losses = [_left_out_loss(x[[*chosen, i]], wrong, fold) for i in rest]
+        losses = _left_out_losses(x, chosen, rest, wrong, fold)
         best = int(np.argmin(losses))
         if losses[best] >= least:
             break
@@ -140,22 +162,61 @@ def _folds(final: Floats, wrong: Bools) -> Ints:
     return fold
 
 
-def _left_out_loss(x: Floats, wrong: Bools, fold: Ints) -> float:
-    """Sum of the log-losses of points by weights that were learnt without their fold."""
-    total = 0.0
-    for number in range(_FOLDS):
-        out = fold == number
-        center, spread, weights = _weighed(x[:, ~out], wrong[~out])
-        z = (x[:, out].T - center) / spread @ weights[:-1] + weights[-1]
-        total += float(np.logaddexp(0, np.where(wrong[out], z, -z)).sum())
-    return total
+def _left_out_losses(
+    x: Floats, chosen: list[int], rest: list[int], wrong: Bools, fold: Ints
+) -> Floats:
+    """Sum of the log-losses of points by weights that were learnt without their fold.
+
+    One for each row of the rest beside the chosen ones; few points are fitted for many rows at
+    once.
+    """
+    held = len(chosen)
+    together = max(1, _TOGETHER // (wrong.size * (held + 2)))
+    totals = []
+    for low in range(0, len(rest), together):
+        some = rest[low : low + together]
+        rows, total = x[[*chosen, *some]], np.zeros(len(some))
+        for number in range(_FOLDS):
+            out = fold == number
+            seen = rows[:, ~out]
+            center, spread = _standard(seen)
+            weights = fit_logistic(
+                _beside((seen - center) / spread, held).swapaxes(1, 2),
+                (~wrong[~out]).astype(np.float64),
+                _penalty(held + 1),
+            )
+            left_out = _beside((rows[:, out] - center) / spread, held)
+            z = (weights[:, None, :] @ left_out)[:, 0]
+            total += np.logaddexp(0, np.where(wrong[out], z, -z)).sum(axis=1)
+        totals.append(total)
+    return np.concatenate(totals)
+
+
+def _beside(rows: Floats, held: int) -> Floats:
+    """Features (rows, held + 2, n): those held, each of the others in turn, and ones."""
+    others = rows[held:]
+    features = np.ones((len(others), held + 2, rows.shape[1]))
+    features[:, :held] = rows[:held]
+    features[:, held] = others
+    return features
+
+
+def _standard(x: Floats) -> tuple[Floats, Floats]:
+    """Centre and spread of each row, (rows, 1)."""
+    center, spread = x.mean(axis=1, keepdims=True), x.std(axis=1, keepdims=True)
+    flat = x.min(axis=1) == x.max(axis=1)  # its std may be a rounding error
+    center[flat, 0], spread[flat] = x[flat, 0], 1.0
+    return center, spread
+
+
+def _penalty(features: int) -> Floats:
+    """On each weight, and none on the intercept."""
+    return np.append(np.full(features, _PENALTY), 0.0)
 
 
 def _weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
     """Centre and spread of each feature, and their weights with the intercept behind them."""
-    center, spread = x.mean(axis=1), x.std(axis=1)
-    flat = x.min(axis=1) == x.max(axis=1)  # its std may be a rounding error
-    center[flat], spread[flat] = x[flat, 0], 1.0
-    features = np.vstack(((x - center[:, None]) / spread[:, None], np.ones(wrong.size)))
-    penalty = np.append(np.full(len(x), _PENALTY), 0.0)
-    return center, spread, fit_logistic(features.T, (~wrong).astype(np.float64), penalty)
+    center, spread = _standard(x)
+    features = np.vstack(((x - center) / spread, np.ones(wrong.size)))
+    weights = fit_logistic(features.T, (~wrong).astype(np.float64), _penalty(len(x)))
+    return center[:, 0], spread[:, 0], weights

@@ -8,7 +8,7 @@ and one point to which that snapshot gives a high κ opens the layer to most oth
 """
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class PES(Estimator):
     >>> np.bincount(pes.layer_of(table)).tolist()
     [100, 100, 100]
     """
+
+    finds: ClassVar[dict[str, Any]] = {"layers": [[int, float, int, float], ...]}
 
     def __init__(self, layer: float = 1 / 3, assign: Assign = "layer") -> None:
         super().__init__()

@@ -48,6 +48,7 @@ class MaxLogitPNorm(Estimator):
     """
 
     of_kappa: ClassVar[bool] = False
+    finds: ClassVar[dict[str, Any]] = {"p": (float, None)}
 
     def __init__(self, grid: Sequence[float] = tuple(range(10))) -> None:
         super().__init__()

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from snapsure import _validate
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
@@ -58,5 +60,10 @@ class SPTD(Estimator):
             raise InvalidInput(f"`epochs` must be ≥ 0, got {epochs[0]}: count from 0 or 1")
         weight = (epochs / max(epochs[-1], 1)) ** self.k
         weight[-1] = 1  # also of a run that ends with epoch 0
-        agreement: Floats = weight @ (table.labels == table.y_hat) / weight.sum()
-        return agreement
+        # Snapshot by snapshot, not by a matrix product, whose last bit depends on the column:
+        # points that the same snapshots doubt are tied.
+        doubt, total = np.zeros(table.y_hat.size), 0.0
+        for v, labels in zip(weight.tolist(), table.labels, strict=True):
+            doubt += v * (labels != table.y_hat)
+            total += v
+        return 1 - doubt / total

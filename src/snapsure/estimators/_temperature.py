@@ -11,6 +11,7 @@ from snapsure.errors import InvalidInput
 from snapsure.estimators._base import EQUAL, Estimator, State
 from snapsure.estimators._logits import labels_of, logits_of, softmax_response, top_log_odds
 from snapsure.metrics import aurc
+from snapsure.metrics._rank import rows_at_once
 from snapsure.table import ScoreTable
 
 # What Cattelan & Silva search for the least AURC: 0.01, 0.02, …, 1.99.
@@ -51,6 +52,7 @@ class Temperature(Estimator):
     """
 
     of_kappa: ClassVar[bool] = False
+    finds: ClassVar[dict[str, Any]] = {"temperature": slice(0, math.inf)}
 
     def __init__(self, by: Literal["nll", "aurc"] = "nll") -> None:
         super().__init__()
@@ -88,7 +90,13 @@ class Temperature(Estimator):
 
 def _of_least_aurc(z: Floats, y: Ints) -> float:
     wrong = z.argmax(axis=1) != y
-    areas = np.array([aurc(top_log_odds(z / temperature), wrong) for temperature in _GRID])
+    together = rows_at_once(len(z))
+    areas = np.concatenate(
+        [
+            aurc(np.array([top_log_odds(z / temperature) for temperature in some]), wrong)
+            for some in (_GRID[low : low + together] for low in range(0, _GRID.size, together))
+        ]
+    )
     equals = _GRID[areas <= areas.min() + EQUAL]
     return float(equals[np.abs(np.log(equals)).argmin()])
 

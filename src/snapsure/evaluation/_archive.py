@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from snapsure import _files
+from snapsure import _files, _json, _sealed
 from snapsure._types import Array, Ints
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 from snapsure.table._packed import packed, unpacked
 
 ABOUT = "contest.json"
 _STEPS = 256
+_AGAIN = "take it from the archive again"
+_SCHEMA = {"runs": {str: int}, "renamed?": {str: str}}
 
 
 def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Path) -> None:
@@ -40,14 +42,14 @@ def place(folder: Path, name: str, seed: int) -> Path:
 def pack(run: Run, path: Path) -> None:
     """Write one run, whole or not at all."""
     _files.make_folder(path.parent)
-    with _files.replacing(path) as file:
+    with _sealed.replacing(path) as file:
         np.savez_compressed(file, **_arrays(run))
 
 
 def finish(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
     """Write what makes a folder of runs a contest."""
     told = {"runs": dict(counts), **about}
-    _files.write_bytes(folder / ABOUT, (json.dumps(told, indent=1) + "\n").encode())
+    _files.write_bytes(folder / ABOUT, _json.text(told) + b"\n")
 
 
 def open_contest(folder: Path) -> dict[str, list[Run]]:
@@ -57,17 +59,18 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
         raise InvalidInput(
             f"--from must be a folder with {ABOUT}, got none in {folder}: check the path"
         )
+    about = _json.load(path, "what tells of a contest", _SCHEMA, _AGAIN)
+    counts, renamed = about["runs"], about.get("renamed", {})
     try:
-        about = json.loads(path.read_text())
-        counts, renamed = about["runs"], dict(about.get("renamed", {}))
         return {
             name: [_read(place(folder, name, i), renamed) for i in range(count)]
             for name, count in counts.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (CorruptFile, UnsafeFile):
+        raise
+    except Exception as error:  # damaged bytes make NumPy, zipfile and zlib say many things
         raise CorruptFile(
-            f"{folder} must hold a whole contest, got one that cannot be read ({error}): take it "
-            "from the archive again"
+            f"{folder} must hold a whole contest, got one that cannot be read ({error}): {_AGAIN}"
         ) from None
 
 
@@ -95,6 +98,8 @@ def _small(labels: Ints) -> Array:
 
 
 def _read(path: Path, renamed: Mapping[str, str]) -> Run:
+    _sealed.check(path, _AGAIN)
+    _files.refuse_packed_bomb(path, _AGAIN)
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         arrays = dict(file)
     shape = arrays["labels"].shape

@@ -42,7 +42,8 @@ def choose(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choi
     run = Run(table, passes=passes_of(table))
     judging = Judging(Splits(seed=seed), _RESAMPLES, _LEVEL, seed)
     methods = _methods(run, kappa, passes)
-    judged = {method.name: judging.result(method, [run]) for method in methods}
+    names = [method.name for method in methods]
+    judged = dict(zip(names, judging.results([(methods, [run])])[0], strict=True))
     most = float("inf") if passes is None else passes
     afforded = {name: result for name, result in judged.items() if result.passes <= most}
     better = {name: one for name, one in afforded.items() if one.difference.high < 0}

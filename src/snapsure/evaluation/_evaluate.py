@@ -16,7 +16,7 @@ from snapsure.evaluation._protocol import Protocol, Splits
 from snapsure.evaluation._result import Board, Comparison, Result
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, eaurc
-from snapsure.metrics._bootstrap import Kept, interval_of
+from snapsure.metrics._bootstrap import intervals_of
 from snapsure.table import ScoreTable
 
 
@@ -84,12 +84,14 @@ def evaluate(
         some[0].kappa(name)  # refuses a κ that is not there
     protocol = Splits(seed=seed) if protocol is None else protocol
     judging = Judging(protocol, _validate.count(resamples, "resamples"), level, seed)
-    boards = {}
-    for name in wanted_names:
-        wanted = [m for m in methods_of(Run(some[0]), methods, alone=True) if m.kappa == name]
-        runs = [Run(_alone(table, name)) for table in some]
-        rows = [judging.result(method, runs) for method in wanted]
-        boards[name] = Board(name, FINAL, len(runs), some[0].y_hat.size, rows)
+    runs = {name: [Run(_alone(table, name)) for table in some] for name in wanted_names}
+    known = methods_of(Run(some[0]), methods, alone=True)
+    wanted = {name: [method for method in known if method.kappa == name] for name in runs}
+    results = judging.results([(wanted[name], runs[name]) for name in runs])
+    boards = {
+        name: Board(name, FINAL, len(some), some[0].y_hat.size, rows)
+        for name, rows in zip(runs, results, strict=True)
+    }
     return Comparison(boards, None, level, judging.resamples)
 
 
@@ -100,13 +102,15 @@ def _alone(table: ScoreTable, name: str) -> ScoreTable:
     )
 
 
+Pair = tuple[Judged, Floats]  # what a method says of points, and their final κ
+
+
 @dataclass(frozen=True)
 class _Seen:
     """A method on one run: means over the parts that it was judged on."""
 
     numbers: dict[str, float]
-    final: float  # E-AURC of the final κ on the same points
-    difference: Interval
+    pairs: Sequence[Pair]  # of each part
     areas: Sequence[float]  # E-AURC of each part
 
 
@@ -116,55 +120,73 @@ class Judging:
     def __init__(self, protocol: Protocol, resamples: int, level: float, seed: int) -> None:
         self.resamples = resamples
         self._protocol, self._level, self._seed = protocol, level, seed
-        self._kept: Kept = {}
 
-    def result(self, method: Method, runs: Sequence[Run]) -> Result:
-        """Means over the runs."""
-        each = [self._seen(method, run) for run in runs]
-        numbers: dict[str, Any] = {
-            key: _mean(one.numbers[key] for one in each) for key in each[0].numbers
-        }
-        final = _mean(one.final for one in each)
-        change = mean_interval(one.difference for one in each)
-        spreads = [standard_error(one.areas) for one in each if len(one.areas) > 1]
-        return Result(
-            method=method.kind,
-            kappa=method.kappa,
-            **numbers,
-            bytes=None,
-            standard_error=_mean(spreads) if spreads else None,
-            reference_eaurc=final,
-            difference=change,
-            gain=_percent(numbers["eaurc"], change, final),
-            gains=tuple(gain(one.numbers["eaurc"], one.final) for one in each),
-            verdict=_verdict(method, change, gain(numbers["eaurc"], final)),
-        )
+    def results(
+        self, boards: Sequence[tuple[Sequence[Method], Sequence[Run]]]
+    ) -> list[list[Result]]:
+        """Means over a board's runs, for each method; all boards resample their points at once."""
+        seen = [[self._seen(methods, run) for run in runs] for methods, runs in boards]
+        pairs = [pair for runs in seen for run in runs for one in run for pair in one.pairs]
+        asked: list[Any] = [
+            ([("score", one.score), ("final", final)], one.errors) for one, final in pairs
+        ]
+        found = iter(intervals_of(eaurc, asked, self.resamples, self._level, self._seed))
+        changes = [
+            [[mean_interval([next(found) for _ in one.pairs]) for one in run] for run in runs]
+            for runs in seen
+        ]
+        return [
+            [
+                _result(method, [run[i] for run in runs], [run[i] for run in change])
+                for i, method in enumerate(methods)
+            ]
+            for (methods, _), runs, change in zip(boards, seen, changes, strict=True)
+        ]
 
-    def _seen(self, method: Method, run: Run) -> _Seen:
-        rows = self._protocol.parts(run.table.y_hat.size)
-        halves = ((run.rows(learnt), run.rows(judged)) for learnt, judged in rows)
-        parts = [(judge(method, learn, rest), rest) for learn, rest in halves]
-        probable = [one.numbers() for one, _ in parts]
+    def _seen(self, methods: Sequence[Method], run: Run) -> list[_Seen]:
+        split: list[list[Pair]] = [[] for _ in methods]
+        for learnt, judged in self._protocol.parts(run.table.y_hat.size):
+            learn, rest = run.rows(learnt), run.rows(judged)
+            for method, pairs in zip(methods, split, strict=True):
+                pairs.append(_pair(method, learn, rest))
+        return [
+            self._means(method, pairs, run) for method, pairs in zip(methods, split, strict=True)
+        ]
+
+    def _means(self, method: Method, pairs: Sequence[Pair], run: Run) -> _Seen:
+        probable = [one.numbers() for one, _ in pairs]
         if self._protocol.whole and not method.make().learns:
-            parts = [(judge(method, run, run), run)]
-        ranked = [one.numbers() for one, _ in parts]
+            pairs = [_pair(method, run, run)]
+        ranked = [one.numbers() for one, _ in pairs]
         numbers = {key: _mean(one[key] for one in ranked) for key in ranked[0]}
         numbers |= {key: _mean(one[key] for one in probable) for key in ("nll", "brier")}
-        assert method.kappa is not None
-        finals = [rest.table.kappa(method.kappa)[-1] for _, rest in parts]
-        pairs = [(one, final) for (one, _), final in zip(parts, finals, strict=True)]
-        return _Seen(
-            numbers,
-            _mean(float(eaurc(final, one.errors)) for one, final in pairs),
-            mean_interval(self._difference(one, final) for one, final in pairs),
-            [one["eaurc"] for one in ranked],
-        )
+        return _Seen(numbers, pairs, [one["eaurc"] for one in ranked])
 
-    def _difference(self, judged: Judged, final: Floats) -> Interval:
-        scores: list[Any] = [("score", judged.score), ("final", final)]
-        return interval_of(
-            eaurc, scores, judged.errors, self.resamples, self._level, self._seed, self._kept
-        )
+
+def _pair(method: Method, learn: Run, rest: Run) -> Pair:
+    assert method.kappa is not None
+    return judge(method, learn, rest), np.array(rest.table.kappa(method.kappa)[-1])
+
+
+def _result(method: Method, each: Sequence[_Seen], differences: Sequence[Interval]) -> Result:
+    numbers: dict[str, Any] = {
+        key: _mean(one.numbers[key] for one in each) for key in each[0].numbers
+    }
+    finals = [_mean(float(eaurc(final, one.errors)) for one, final in seen.pairs) for seen in each]
+    final, change = _mean(finals), mean_interval(differences)
+    spreads = [standard_error(one.areas) for one in each if len(one.areas) > 1]
+    return Result(
+        method=method.kind,
+        kappa=method.kappa,
+        **numbers,
+        bytes=None,
+        standard_error=_mean(spreads) if spreads else None,
+        reference_eaurc=final,
+        difference=change,
+        gain=_percent(numbers["eaurc"], change, final),
+        gains=tuple(gain(one.numbers["eaurc"], own) for one, own in zip(each, finals, strict=True)),
+        verdict=_verdict(method, change, gain(numbers["eaurc"], final)),
+    )
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from snapsure import _validate
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput
@@ -116,7 +114,7 @@ def _refuse_unknown(given: Mapping[str, float] | None, known: list[str], argumen
 
 def _other(name: str, value: Any, table: ScoreTable) -> tuple[Floats, Ints]:
     kappa, y_hat = value if isinstance(value, tuple) else (value, table.y_hat)
-    scores = _validate.kappa(kappa, f"others[{name!r}]").astype(np.float64)
+    scores = _validate.scores(kappa, f"others[{name!r}]")
     labels = _validate.class_numbers(y_hat, f"y_hat of others[{name!r}]")
     _validate.same_length(f"others[{name!r}]", scores.shape, "table", table.y_hat.size)
     _validate.same_length(f"y_hat of others[{name!r}]", labels.shape, "table", table.y_hat.size)

@@ -47,7 +47,7 @@ def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> 
     >>> result.green_kappa.shape, bool(result.green_kappa[-1] > result.red_kappa[-1])
     ((4,), True)
     """
-    table = _validate.kappa(kappa, ndim=(2,)).astype(np.float64)
+    table = _validate.scores(kappa, ndim=(2,))
     wrong = _validate.errors(errors, table.shape)
     size = max(1, round(_validate.fraction(fraction, "fraction") * wrong.size))
     final = np.sort(table[-1])

@@ -16,7 +16,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from snapsure import _files, _validate
+from snapsure import _sealed, _validate
 from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
@@ -141,7 +141,7 @@ class PointLossTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
-        with _files.replacing(folder / _LOSS) as file:
+        with _sealed.replacing(folder / _LOSS) as file:
             torch.save(self.point_loss.state_dict(), file)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: Any, model: Any = None) -> None:
@@ -152,4 +152,5 @@ class PointLossTrainer(Trainer):
                 f"a checkpoint must hold what the loss remembers ({_LOSS}), got none in "
                 f"{path.parent}: resume from one that this trainer wrote"
             )
+        _sealed.check(path, "resume from another checkpoint")
         self.point_loss.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

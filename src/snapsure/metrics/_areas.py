@@ -160,9 +160,13 @@ def aurc_optimal(losses: ArrayLike, *, method: Optimal = "exact") -> float:
 def _by_row(area: Area, kappa: ArrayLike, losses: ArrayLike) -> float | Floats:
     scores = _validate.kappa(kappa, ndim=(1, 2))
     loss = _validate.losses(losses, scores.shape)
-    if scores.ndim == 1:
-        return float(area(scores[None], loss)[0])
-    return area(scores, loss)
+    rows = scores[None] if scores.ndim == 1 else scores
+    if loss.dtype == np.bool_:
+        areas = area(rows, loss)
+    else:  # in units of a power of two, which rounds nothing: weighed sums are never too large
+        exponent = int(np.frexp(loss.max())[1])
+        areas = np.ldexp(area(rows, np.ldexp(loss, -exponent)), exponent)
+    return float(areas[0]) if scores.ndim == 1 else areas
 
 
 def _expected_area(rows: Scores, losses: Losses, weights: Weights) -> Floats:

@@ -28,6 +28,7 @@ from snapsure.metrics._resampled import (
     ResampledArea,
     ResampledExcess,
     counted,
+    generator,
 )
 from snapsure.metrics._weights import HARMONIC, LINEAR
 
@@ -35,17 +36,12 @@ Metric = Callable[[Any, Any], Any]
 EdgesArea = Callable[[Edges], Floats]
 
 
-class _Draw(NamedTuple):
-    """Some resamples: their rows (resamples, n), and how often each point is in them."""
+# Some resamples: their rows (resamples, n), or how often each point is in them.
+Draw = Ints | Counts
+_AT_ONCE = 4  # resamples, at least: looking up where a point stands serves all of them
 
-    rows: Ints | None
-    counts: Counts | None
-
-
-# Draws by n, resamples and seed: whoever asks for many intervals need not draw for each. Larger
-# ones are not kept.
-Kept = dict[tuple[int, int, int], list[_Draw]]
-_MOST_KEPT = 1 << 24  # counts: 64 MB
+# Names and values of one score, or of two whose difference is asked for; and the losses.
+Asked = tuple[Sequence[tuple[str, ArrayLike]], ArrayLike]
 
 
 class Interval(NamedTuple):
@@ -90,7 +86,8 @@ def bootstrap(
     >>> interval.low < interval.estimate < interval.high
     True
     """
-    return interval_of(metric, [("kappa", kappa)], losses, resamples, level, seed)
+    asked = [([("kappa", kappa)], losses)]
+    return intervals_of(metric, asked, resamples, level, seed)[0]
 
 
 def bootstrap_difference(
@@ -116,7 +113,7 @@ def bootstrap_difference(
     Interval(estimate=0.0, low=0.0, high=0.0)
     """
     scores = [("kappa_a", kappa_a), ("kappa_b", kappa_b)]
-    return interval_of(metric, scores, losses, resamples, level, seed)
+    return intervals_of(metric, [(scores, losses)], resamples, level, seed)[0]
 
 
 def paired_values(
@@ -129,38 +126,54 @@ def paired_values(
     return np.array(_resample([_resampler(metric, *pair) for pair in scored], resamples, seed))
 
 
-def interval_of(
-    metric: Metric,
-    named_scores: list[tuple[str, ArrayLike]],
-    losses: ArrayLike,
-    resamples: int,
-    level: float,
-    seed: int,
-    kept: Kept | None = None,
-) -> Interval:
-    """The interval of a metric of one score, or of the difference of two; draws go to `kept`."""
+def intervals_of(
+    metric: Metric, asked: Sequence[Asked], resamples: int, level: float, seed: int
+) -> list[Interval]:
+    """The interval of a metric of one score, or of the difference of two, for all that are asked.
+
+    Each is what it would be alone: those of as many points share the draws, which are made once.
+    """
+    resamples = _validate.count(resamples, "resamples")
+    seed = _validate.count(seed, "seed", least=0)
+    tail = (1 - _validate.fraction(level, "level", open_above=True)) / 2
+    ready = [_prepared(metric, *each) for each in asked]
+    found = [np.zeros(resamples)] * len(ready)
+    for n in {each.n for each in ready}:
+        alike = [i for i, each in enumerate(ready) if each.n == n and each.resamplers]
+        some = [resampler for i in alike for resampler in ready[i].resamplers]
+        drawn = iter(_resample(some, resamples, seed) if some else ())
+        for i in alike:
+            values = [next(drawn) for _ in ready[i].resamplers]
+            found[i] = values[0] - values[1] if len(values) == 2 else values[0]
+    ends = [map(float, np.quantile(values, [tail, 1 - tail])) for values in found]
+    return [Interval(each.estimate, *end) for each, end in zip(ready, ends, strict=True)]
+
+
+class _Prepared(NamedTuple):
+    n: int
+    estimate: float
+    resamplers: list["_Resampler"]  # one, or two to take the difference of; none: it is always 0
+
+
+def _prepared(
+    metric: Metric, named_scores: Sequence[tuple[str, ArrayLike]], losses: ArrayLike
+) -> _Prepared:
     scores = [_validate.kappa(value, name) for name, value in named_scores]
     own = all(metric is not area for area, _ in _AREAS)
     if own:  # a metric of the user's may look at values; ours look at the order alone
-        scores = [_validate.numbers(value, name).astype(np.float64) for name, value in named_scores]
+        scores = [_validate.scores(value, name) for name, value in named_scores]
     loss = _validate.losses(losses, scores[0].shape, of=named_scores[0][0])
     if len(scores) == 2:
         _validate.same_length("kappa_a", scores[0].shape, "kappa_b", scores[1].size)
     if not callable(metric):
         raise InvalidInput(f"`metric` must be a function, got {metric!r}: pass e.g. snapsure.aurc")
-    resamples = _validate.count(resamples, "resamples")
-    seed = _validate.count(seed, "seed", least=0)
-    tail = (1 - _validate.fraction(level, "level", open_above=True)) / 2
-
+    if len(scores) == 2 and not own and np.array_equal(scores[0], scores[1]):
+        return _Prepared(loss.size, 0.0, [])
     order = np.lexsort((loss, *scores))
     scores, loss = [score[order] for score in scores], loss[order]
     estimates = [_single(metric(score, loss)) for score in scores]
-    resamplers = [_resampler(metric, score, loss) for score in scores]
-    drawn = _resample(resamplers, resamples, seed, kept)
-    difference = drawn[0] - drawn[1] if len(scores) == 2 else drawn[0]
-    low, high = np.quantile(difference, [tail, 1 - tail])
     estimate = estimates[0] - estimates[1] if len(scores) == 2 else estimates[0]
-    return Interval(estimate, float(low), float(high))
+    return _Prepared(loss.size, estimate, [_resampler(metric, score, loss) for score in scores])
 
 
 def _single(value: Any) -> float:
@@ -175,39 +188,25 @@ def _single(value: Any) -> float:
     return float(value)
 
 
-def _resample(
-    resamplers: list["_Resampler"], resamples: int, seed: int, kept: Kept | None = None
-) -> list[Floats]:
+def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list[Floats]:
     """Values of each resampler, all of them on the same resamples."""
     n = resamplers[0].losses.size
     batch = rows_at_once(n)
     sizes = [min(batch, resamples - done) for done in range(0, resamples, batch)]
-    seeds = np.random.SeedSequence(seed).spawn(len(sizes))
-    counting = any(each.counts for each in resamplers)
+    streams = list(zip(sizes, np.random.SeedSequence(seed).spawn(len(sizes)), strict=True))
 
-    def draw(piece: tuple[int, np.random.SeedSequence]) -> _Draw:
-        size, stream = piece
-        rng = np.random.Generator(np.random.SFC64(stream))
-        rows = rng.integers(0, n, size=(size, n))
-        return _Draw(rows, counted(rows) if counting else None)
+    def values(draw: Draw) -> list[Floats]:
+        return [each.values(draw) for each in resamplers]
 
-    def prepare(draw: _Draw) -> list[Any]:
-        return [each.prepare(draw) for each in resamplers]
-
-    pieces = zip(sizes, seeds, strict=True)
-    small = n * resamples <= _MOST_KEPT and all(each.counts for each in resamplers)
-    if kept is None or not small:
-        drawn = ahead(lambda piece: prepare(draw(piece)), pieces)
-    else:
-        key = (n, resamples, seed)
-        if key not in kept:
-            kept[key] = list(ahead(lambda piece: draw(piece)._replace(rows=None), pieces))
-        drawn = ahead(prepare, kept[key])
-    batches = [
-        [resampler.values(ready) for resampler, ready in zip(resamplers, each, strict=True)]
-        for each in drawn
-    ]
-    return [np.concatenate(values) for values in zip(*batches, strict=True)]
+    if all(each.counts for each in resamplers):
+        few = -(-_AT_ONCE // batch)
+        some = [streams[low : low + few] for low in range(0, len(streams), few)]
+        # One thread: counting holds the GIL, and two would wait for each other.
+        batches = [values(counted(part, n)) for part in some]
+    else:  # a metric of the user's is called by one thread only
+        rows = ahead(lambda part: generator(part[1]).integers(0, n, size=(part[0], n)), streams)
+        batches = [values(draw) for draw in rows]
+    return [np.concatenate(each) for each in zip(*batches, strict=True)]
 
 
 class _Resampler(ABC):
@@ -219,12 +218,8 @@ class _Resampler(ABC):
         self.losses = losses
 
     @abstractmethod
-    def prepare(self, draw: _Draw) -> Any:
-        """Do what can be done on another thread."""
-
-    @abstractmethod
-    def values(self, prepared: Any) -> Floats:
-        """Do the rest."""
+    def values(self, draw: Any) -> Floats:
+        """The metric of each resample."""
 
 
 class _AnyMetric(_Resampler):
@@ -236,12 +231,8 @@ class _AnyMetric(_Resampler):
         super().__init__(losses)
         self._metric, self._kappa = metric, kappa
 
-    def prepare(self, draw: _Draw) -> Ints:
-        assert draw.rows is not None
-        return draw.rows
-
-    def values(self, prepared: Ints) -> Floats:
-        drawn = ((self._kappa[rows], self.losses[rows]) for rows in prepared)
+    def values(self, draw: Ints) -> Floats:
+        drawn = ((self._kappa[rows], self.losses[rows]) for rows in draw)
         return np.array([_single(self._metric(kappa, losses)) for kappa, losses in drawn])
 
 
@@ -254,12 +245,8 @@ class _ErrorArea(_Resampler):
         super().__init__(errors)
         self._area, self._edges = area, ErrorEdges(kappa, errors)
 
-    def prepare(self, draw: _Draw) -> Edges:
-        assert draw.counts is not None
-        return self._edges.of(draw.counts)
-
-    def values(self, prepared: Edges) -> Floats:
-        return self._area(prepared)
+    def values(self, draw: Counts) -> Floats:
+        return self._area(self._edges.of(draw))
 
 
 class _Mean(_Resampler):
@@ -271,14 +258,10 @@ class _Mean(_Resampler):
         super().__init__(errors)
         self._added = added
 
-    def prepare(self, draw: _Draw) -> Floats:
-        assert draw.counts is not None
+    def values(self, draw: Counts) -> Floats:
         # Not by a matrix product, whose last bit may depend on the number of cores.
-        means: Floats = np.einsum("i,ij->j", self._added, draw.counts) / self._added.size
+        means: Floats = np.einsum("i,ij->j", self._added, draw) / self._added.size
         return means
-
-    def values(self, prepared: Floats) -> Floats:
-        return prepared
 
 
 def _resampler(metric: Metric, kappa: Array, losses: Array) -> _Resampler:

@@ -71,11 +71,8 @@ def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:
     >>> curve.risk.round(3).tolist()
     [0.0, 0.333, 0.5]
     """
-    theta, end, loss = _groups(kappa, losses)
-    scores = _validate.numbers(kappa, "kappa")
-    if scores.dtype.itemsize >= 8 and scores.dtype != np.float64:
-        # Such scores may have been ranked to keep their order; thresholds are in their own unit.
-        theta = np.unique(scores)[::-1].astype(np.float64)
+    scores = _validate.scores(kappa)  # thresholds are in their unit
+    theta, end, loss = tie_groups(scores, _validate.losses(losses, scores.shape))
     return RCCurve(end / end[-1], loss / end, theta)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snapsure._types import Array, Bools, Floats, Ints, Scores
-from snapsure.metrics._parallel import ahead
+from snapsure.metrics._parallel import ahead, sort_on_all_cores
 
 Keys = NDArray[np.unsignedinteger[Any]]
 
@@ -63,7 +63,7 @@ class ErrorRanker:
         read: list[Keys] = []  # what has been read is written again
         keys = _keyed_batches(kappa, errors, read)
         alone = len(kappa) <= rows_at_once(errors.size)
-        for parts in map(_sort, keys) if alone else ahead(_sort, keys):
+        for parts in map(_sort_alone, keys) if alone else ahead(_sort, keys):
             yield self._read_parts(parts)
             read[:] = parts
 
@@ -202,6 +202,15 @@ def _memory(bits: Array, spare: list[Keys]) -> Keys:
     if keys is None or keys.shape != bits.shape or keys.dtype != dtype:
         keys = np.empty(bits.shape, dtype)
     return keys
+
+
+def _sort_alone(parts: list[Keys]) -> list[Keys]:
+    """Nothing else is done meanwhile: a single row goes to all cores."""
+    if any(len(keys) > 1 for keys in parts):
+        return _sort(parts)
+    for keys in parts:
+        sort_on_all_cores(keys[0])
+    return parts
 
 
 def _sort(parts: list[Keys]) -> list[Keys]:

@@ -123,6 +123,17 @@ class Bets:
         observed = float(np.average(claims, weights=rich[:, question]))
         return Crossing(point, question, expected, observed)
 
+    @staticmethod
+    def schema(questions: int, odds: Sequence[float]) -> dict[str, Any]:
+        """What `state` is, as `_json` checks it."""
+        return {
+            "points": range(2**63),
+            "now": float,
+            "peak": float,
+            "crossing": (None, [int, int, float, float]),
+            "log_wealth": [float] * (questions * len(odds)),
+        }
+
     @property
     def state(self) -> dict[str, Any]:
         """All that changes, for JSON: floats are written so that they are read back exactly."""
@@ -137,8 +148,6 @@ class Bets:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up where `state` was read."""
         log_wealth = np.array(state["log_wealth"], dtype=np.float64)
-        if log_wealth.shape != self._log_wealth.shape:
-            raise ValueError(log_wealth.shape)
         self.points, self.now, self.peak = state["points"], state["now"], state["peak"]
         self.crossing = None if state["crossing"] is None else Crossing(*state["crossing"])
         self._log_wealth = log_wealth
@@ -183,6 +192,14 @@ class RankCuts:
         self._gaps += n
         self._drawn += n
         return above, chance
+
+    @staticmethod
+    def schema(cuts: int) -> dict[str, Any]:
+        """What `state` is, as `_json` checks it."""
+        floats, ints = [float] * cuts, [range(2**63)] * cuts
+        seed = range(1 << 4096)  # of any length
+        whole = {"gaps": range(1, 2**63), "seed": seed, "drawn": range(2**63)}
+        return {"kappa": floats, "ties": floats, "above": ints, **whole}
 
     @property
     def state(self) -> dict[str, Any]:

@@ -28,7 +28,15 @@ _BLOCK = 1 << 12
 
 _COUNTS = ("streams", "seen", "accepted", "labelled", "wrong")
 _TERMS = ("theta", "expected_coverage", "promise", "alpha")
-_KEYS = (*_TERMS, *_COUNTS, "risk_bets", "shift_bets", "cuts")
+_SCHEMA = {
+    **dict.fromkeys(_TERMS, float),
+    "promise": (slice(0, 1), None),
+    "alpha": slice(0, 1),
+    **dict.fromkeys(_COUNTS, int),
+    "risk_bets": (Bets.schema(1, _RISK_ODDS), None),
+    "shift_bets": (Bets.schema(_CUTS, _SHIFT_ODDS), None),
+    "cuts": (RankCuts.schema(_CUTS), None),
+}
 
 
 class Monitor:
@@ -293,12 +301,13 @@ class Monitor:
     @classmethod
     def load(cls, path: str | Path) -> "Monitor":
         """Read what `save` wrote."""
-        content = _json.read(path, "Monitor", _KEYS)
+        content = _json.read(path, "Monitor", _SCHEMA)
         try:
             return cls.from_dict(content)
-        except (KeyError, TypeError, ValueError):
+        except (TypeError, ValueError, ArithmeticError):  # parts that contradict each other
             raise CorruptFile(
-                f"{path} must be a saved Monitor, got something else: save it again"
+                f"{path} must be a saved Monitor, got terms and alarms that none has: restore it, "
+                "or save it again"
             ) from None
 
     @classmethod
@@ -344,11 +353,12 @@ class Monitor:
 
 def _scores(confidence: ArrayLike) -> Floats:
     column = np.atleast_1d(_validate.numbers(confidence, "confidence"))
-    return _validate.kappa(column, "confidence").astype(np.float64)
+    return _validate.scores(column, "confidence")
 
 
 def _labels(errors: ArrayLike, score: Floats) -> tuple[Bools, Bools]:
-    column: Any = [errors] if np.ndim(errors) == 0 else errors
+    alone = errors is None or np.isscalar(errors) or getattr(errors, "ndim", 1) == 0
+    column: Any = [errors] if alone else errors
     return _validate.errors_known(column, score.shape, of="confidence")
 
 

@@ -360,8 +360,9 @@ def _tensor(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     array = np.ascontiguousarray(value)
-    if array.dtype == np.float64:  # NumPy's ordinary type, for PyTorch's
-        array = array.astype(np.float32)
+    if array.dtype.kind == "f" and array.dtype.itemsize >= 8:  # NumPy's ordinary type, and wider
+        with np.errstate(over="ignore"):  # the network is asked whether it can tell infinity
+            array = array.astype(np.float32)  # PyTorch's ordinary type
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

@@ -8,11 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure import _files
+from snapsure import _files, _sealed
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput
 
 _LABELS = "labels.npy"
+_AGAIN = "restore it, or record the training again"
 
 
 class RecordedLogits:
@@ -37,29 +38,29 @@ class RecordedLogits:
         _files.make_folder(self.folder)
         known = self.folder / _LABELS
         if not known.exists():
-            _files.write_array(known, labels)
-        elif not np.array_equal(np.load(known), labels):
+            _sealed.write_array(known, labels)
+        elif not np.array_equal(self.labels(), labels):
             raise InvalidInput(
                 f"validation data must be the same points in the same order at every epoch, got "
                 f"other labels at epoch {epoch} than in {known}: do not shuffle them, and record "
                 "each training into a folder of its own"
             )
-        _files.write_array(self._file(epoch), logits)
+        _sealed.write_array(self._file(epoch), logits)
 
     def read(self, epoch: int) -> Tensor:
         """An epoch's logits."""
-        return torch.from_numpy(np.load(self._file(epoch)))
+        return torch.from_numpy(_sealed.read_array(self._file(epoch), _AGAIN).values)
 
     def labels(self) -> Ints:
         """The points' labels."""
-        labels: Ints = np.load(self.folder / _LABELS)
-        return labels
+        return _sealed.read_array(self.folder / _LABELS, _AGAIN).values
 
     def rewind(self, epoch: int) -> None:
         """Remove what was kept after an epoch."""
         for later in self.epochs:
             if later > epoch:
-                self._file(later).unlink()
+                with _files.writing(f"to {self.folder}"):
+                    self._file(later).unlink()
 
     def _file(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:06d}.npy"

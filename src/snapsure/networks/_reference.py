@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snapsure import _files
+from snapsure import _files, _sealed
 from snapsure._types import Ints
 
 # Rows at a time, where PyTorch would make a copy of all.
@@ -36,7 +36,8 @@ class Reference(NamedTuple):
     def open(cls, folder: Path, device: torch.device) -> "Reference":
         """Map what `written` left: it may be larger than memory, and is shared on a machine."""
         # Copy-on-write, because PyTorch warns of arrays that cannot be written to.
-        arrays = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in cls._fields)
+        again = f"delete {folder} and score again"
+        arrays = (_sealed.map_array(folder / f"{name}.npy", again, "c") for name in cls._fields)
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
@@ -45,7 +46,7 @@ def written(folder: Path, rows: int) -> Iterator[Callable[[Tensor, Ints], None]]
     """Take embeddings and labels batch by batch, straight to the disk."""
     labels: list[Ints] = []
     _files.make_folder(folder)
-    with _files.replacing(folder / "points.npy") as file:
+    with _sealed.replacing(folder / "points.npy") as file:
 
         def add(points: Tensor, y: Ints) -> None:
             array = np.ascontiguousarray(points.cpu().numpy())
@@ -62,7 +63,7 @@ def written(folder: Path, rows: int) -> Iterator[Callable[[Tensor, Ints], None]]
         points = torch.from_numpy(np.load(file.name, mmap_mode="r+"))
         reference = Reference.of(points, torch.from_numpy(np.concatenate(labels)))
         for name in ("center", "squares", "labels"):
-            _files.write_array(folder / f"{name}.npy", getattr(reference, name).numpy())
+            _sealed.write_array(folder / f"{name}.npy", getattr(reference, name).numpy())
 
 
 def squares_of(points: Tensor) -> Tensor:

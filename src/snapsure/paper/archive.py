@@ -7,19 +7,20 @@ since it was packed, `renamed` in `experiment.json` has its old name and its new
 Tables and figures are computed from what was packed.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from snapsure import _files
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure import _files, _json
+from snapsure.errors import InvalidInput
 from snapsure.table import ScoreTable
 from snapsure.table._packed import pack, unpack
 
 _ABOUT = "experiment.json"
 _ENSEMBLE = "ensemble.npz"
+_AGAIN = "take it from the archive again"
+_SCHEMA = {"dataset": str, "scale": str, "networks": [list, ...], "renamed?": {str: str}}
 
 
 @dataclass(frozen=True)
@@ -39,28 +40,22 @@ class Experiment:
                 f"--from must be a folder with {_ABOUT}, got none in {folder}: check the path, or "
                 "let the experiment finish"
             )
-        try:
-            about = json.loads(path.read_text())
-            count, renamed = len(about["networks"]), dict(about.get("renamed", {}))
-        except (ValueError, TypeError, KeyError) as error:
-            raise CorruptFile(
-                f"{path} must tell of an experiment, got something else ({error}): take it from "
-                "the archive again"
-            ) from None
+        about = _json.load(path, "what tells of an experiment", _SCHEMA, _AGAIN)
+        count, renamed = len(about["networks"]), about.get("renamed", {})
         tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
         several = (folder / _ENSEMBLE).exists()
         return Experiment(about, tables, unpack(folder / _ENSEMBLE) if several else None)
 
     def save(self, folder: Path) -> None:
         """Write it; what makes the folder one comes last."""
-        folder.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(folder)
         for old in (_ABOUT, _ENSEMBLE):
             (folder / old).unlink(missing_ok=True)
         for i, table in enumerate(self.tables):
             pack(table, folder / _seed(i))
         if self.ensemble is not None:
             pack(self.ensemble, folder / _ENSEMBLE)
-        _files.write_bytes(folder / _ABOUT, (json.dumps(self.about, indent=1) + "\n").encode())
+        _files.write_bytes(folder / _ABOUT, _json.text({**self.about}) + b"\n")
 
 
 def _seed(i: int) -> str:

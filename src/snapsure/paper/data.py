@@ -23,7 +23,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure import _files
+from snapsure import _sealed
 from snapsure.errors import InvalidInput
 
 Encoded = tuple[bytes, int]  # a file's bytes, and the class
@@ -104,8 +104,9 @@ def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = N
     with FileLock(cached / ".lock"):  # two writers would leave holes
         if not (cached / "labels.npy").exists():
             _decode(data, source, cached, tell or (lambda done, total: None))
+    labels = _sealed.read_array(cached / "labels.npy", f"delete {cached} and run again").values
     pixels = np.load(cached / "pixels.npy", mmap_mode="c")  # a private map: torch may own it
-    return Images(torch.from_numpy(pixels), torch.from_numpy(np.load(cached / "labels.npy")))
+    return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 
 def named(name: str) -> DataSet:
@@ -230,7 +231,7 @@ def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
             f"labels of {data.name} must be 0 … {data.classes - 1}, got {labels.min()} … "
             f"{labels.max()}: take a part with public labels"
         )
-    _files.write_array(folder / "labels.npy", labels)
+    _sealed.write_array(folder / "labels.npy", labels)
 
 
 @contextmanager

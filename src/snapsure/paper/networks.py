@@ -1,7 +1,8 @@
-"""The paper's two networks, and the layer that lets them take images as they are stored.
+"""The paper's two networks, a quick one, and the layer that takes images as they are stored.
 
 VGG-16 for 32 × 32 pixels follows Liu & Deng (2015): batch normalisation, much dropout, and one
-hidden linear layer instead of two. ResNet-18 is that of He et al. (2016) for ImageNet.
+hidden linear layer instead of two. ResNet-18 is that of He et al. (2016) for ImageNet. The quick
+one has the shape of Jordan's (2024) records on CIFAR-10, with the paper's head.
 """
 
 from collections.abc import Sequence
@@ -85,6 +86,42 @@ def vgg16(
     return network
 
 
+def quick(classes: int, *, width: int = 40, dropout: float = 0.5) -> nn.Sequential:
+    """Six convolutions of 3 × 3 for 32 × 32 images; 1.8 million weights at width 40.
+
+    A fifth of VGG-16's multiplications: each block pools right after its first convolution, and
+    most channels are where images are small already.
+
+    Parameters
+    ----------
+    classes : int
+        Outputs.
+    width : int
+        Channels of the first block; the others have four and eight times as many.
+    dropout : float
+        After the hidden layer; 0 leaves the layer out.
+    """
+    layers: list[nn.Module] = [*_convolution(3, 24, 2), nn.ReLU(inplace=True)]
+    channels = 24
+    for out in (width, 4 * width, 8 * width):
+        first, normalised = _convolution(channels, out, 3)
+        layers += [first, nn.MaxPool2d(2), normalised, nn.ReLU(inplace=True)]
+        layers += [*_convolution(out, out, 3), nn.ReLU(inplace=True)]
+        channels = out
+    layers += [
+        nn.MaxPool2d(3),
+        nn.Flatten(),
+        nn.Linear(channels, 256),
+        nn.BatchNorm1d(256),
+        nn.ReLU(inplace=True),
+        *_dropout(dropout),
+        nn.Linear(256, classes),
+    ]
+    network = nn.Sequential(*layers)
+    _start_weights(network)
+    return network
+
+
 def resnet18(classes: int, *, width: int = 64) -> nn.Sequential:
     """ResNet-18 for 224 × 224 images; 11.7 million weights at width 64 and 1,000 classes."""
     layers: list[nn.Module] = [
@@ -126,6 +163,14 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Add both ways."""
         return torch.relu(self.body(x) + self.around(x))
+
+
+def _convolution(channels: int, out: int, side: int) -> tuple[nn.Module, nn.Module]:
+    """One of side × side, and its normalisation; the even one makes images a pixel smaller."""
+    return (
+        nn.Conv2d(channels, out, side, padding=(side - 1) // 2, bias=False),
+        nn.BatchNorm2d(out),
+    )
 
 
 def _dropout(p: float) -> list[nn.Module]:

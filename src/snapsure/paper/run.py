@@ -1,13 +1,12 @@
 """From a recipe to an experiment's outcome: train what is not trained, score what is not scored."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lightning.fabric import Fabric
 
-from snapsure import _files
+from snapsure import _files, _json
 from snapsure.errors import InvalidInput
 from snapsure.paper import data
 from snapsure.paper.archive import Experiment
@@ -89,27 +88,28 @@ def score_one(study: Study, seed: int, parts: Parts, tell: Tell) -> ScoreTable:
     return score(build(how, parts), folder / "snapshots", test, kappas, out=folder / "scores")
 
 
-def run(study: Study, fabric: Fabric, tell: Tell) -> Experiment | None:
-    """The whole experiment; interrupted, it resumes where it was.
+def run(study: Study, fabric: Fabric, tell: Tell, networks: int | None = None) -> Experiment | None:
+    """The whole experiment, or its first networks; interrupted, it resumes where it was.
 
     All processes train, the first one does the rest and has the outcome.
     """
     claim(study)
     how, parts = study.recipe, study.parts(tell)
-    for seed in range(how.networks):
+    seeds = range(networks or how.networks)
+    for seed in seeds:
         train_one(study, seed, parts, fabric, tell)
     if not fabric.is_global_zero:
         return None
-    tables = [score_one(study, seed, parts, tell) for seed in range(how.networks)]
+    tables = [score_one(study, seed, parts, tell) for seed in seeds]
     ensemble = None
-    if how.networks > 1:
-        tell(f"the ensemble of {how.networks}")
-        ensemble = recorded(*(validation(study.folder(seed)) for seed in range(how.networks)))
+    if len(seeds) > 1:
+        tell(f"the ensemble of {len(seeds)}")
+        ensemble = recorded(*(validation(study.folder(seed)) for seed in seeds))
     about = {
         "dataset": study.dataset,
         "scale": study.scale,
         "recipe": asdict(how),
-        "networks": [read_history(study.folder(seed)) for seed in range(how.networks)],
+        "networks": [read_history(study.folder(seed)) for seed in seeds],
     }
     return Experiment(about, tables, ensemble)
 
@@ -119,10 +119,11 @@ def claim(study: Study) -> None:
     _ = study.recipe
     path = study.out / "study.json"
     about = {"dataset": study.dataset, "scale": study.scale}
-    if path.exists() and json.loads(path.read_text()) != about:
+    again = "restore it, or choose another folder"
+    if path.exists() and _json.load(path, "what tells of an experiment", dict, again) != about:
         raise InvalidInput(
             f"--out must be of {study.dataset} at scale {study.scale}, got {study.out}, which "
             "holds another experiment: choose another folder"
         )
-    study.out.mkdir(parents=True, exist_ok=True)
-    _files.write_bytes(path, json.dumps(about).encode())
+    _files.make_folder(study.out)
+    _files.write_bytes(path, _json.text(about))

@@ -7,9 +7,8 @@ from the pass that tells the test error), `history.json` (an entry per epoch), `
 (recipe and seed), and `last.pt` (what is needed to resume).
 """
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from snapsure import _files
+from snapsure import _files, _json
+from snapsure.errors import InvalidInput
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.paper.data import DataSet, Images
 from snapsure.paper.recipes import Recipe
@@ -65,6 +65,7 @@ def train(
         network.parameters(),
         lr=recipe.learning_rate,
         momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
         weight_decay=recipe.weight_decay,
     )
     model, optimizer = fabric.setup(network, optimizer)
@@ -81,7 +82,7 @@ def train(
     return SnapshotStore(folder / "snapshots")
 
 
-def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric) -> str:
+def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric) -> dict[str, Any]:
     """What a training in a folder depends on; refuses a folder with another training."""
     sets = [[len(part), int(part.labels.sum())] for part in (parts.train, parts.test)]
     about = {
@@ -92,7 +93,7 @@ def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric)
         **asdict(recipe),
     }
     refuse_another(folder / _ABOUT, about, "recipe, seed, data, devices and precision")
-    return json.dumps(about)
+    return about
 
 
 def finished(recipe: Recipe, folder: Path) -> bool:
@@ -153,7 +154,7 @@ class _Training:
     optimizer: Any
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(self.folder)
         self.history: History = []
         self.recorder = Recorder(self.folder / "snapshots", EveryEpoch())
         images = self.parts.train.first(self.recipe.images)
@@ -170,29 +171,24 @@ class _Training:
         self.history = resume(self.folder, self.saved)
         done = int(self.history[-1]["epoch"]) if self.history else 0
         if self.fabric.global_rank == 0:
-            _files.write_bytes(self.folder / _ABOUT, about.encode())
+            _files.write_bytes(self.folder / _ABOUT, _json.text(about))
             self.recorder.store.rewind(done)
             write_history(self.folder, self.history)
         self.fabric.barrier()
         return done
 
     def epoch(self, epoch: int) -> dict[str, float]:
-        """One pass over the training images."""
-        rank, world = self.fabric.global_rank, self.fabric.world_size
-        shared = torch.Generator().manual_seed(mixed(self.seed, epoch))
-        own = torch.Generator().manual_seed(mixed(self.seed, epoch, rank))
-        torch.manual_seed(mixed(self.seed, epoch, rank, 1))  # what dropout draws from
-        rate = self.recipe.learning_rate * self.recipe.drop ** (
-            (epoch - 1) // self.recipe.drop_every
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        order = torch.randperm(len(self.labels), generator=shared)[rank::world]
-        size = max(1, min(self.recipe.batch, len(self.labels)) // world)
-        batches = torch.split(order[: len(self.labels) // world // size * size], size)
+        """One pass over the training images, or the part of one that is an epoch."""
+        own = torch.Generator().manual_seed(mixed(self.seed, epoch, self.fabric.global_rank))
+        torch.manual_seed(mixed(self.seed, epoch, self.fabric.global_rank, 1))  # dropout's
+        batches = self.batches(epoch)
         self.model.train()
         loss, right, seen = 0.0, 0, 0
-        for pixels, labels in ahead(lambda rows: (self.pixels[rows], self.labels[rows]), batches):
+        read = ahead(lambda rows: (self.pixels[rows], self.labels[rows]), batches)
+        for i, (pixels, labels) in enumerate(read):
+            rate = self.recipe.rate(epoch - 1 + i / len(batches))
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
             images = self.recipe.augmentation(self.fabric.to_device(pixels), own)
             labels = self.fabric.to_device(labels)
             logits = self.model(images)
@@ -204,6 +200,22 @@ class _Training:
             right += int((logits.argmax(dim=1) == labels).sum())
             seen += len(labels)
         return {"learning_rate": rate, "loss": loss / seen, "running_accuracy": right / seen}
+
+    def batches(self, epoch: int) -> Sequence[Tensor]:
+        """Rows of an epoch's batches in this process; its first epoch shuffles a pass."""
+        rank, world, parts = self.fabric.global_rank, self.fabric.world_size, self.recipe.parts
+        part = (epoch - 1) % parts
+        shared = torch.Generator().manual_seed(mixed(self.seed, epoch - part))
+        order = torch.randperm(len(self.labels), generator=shared)[rank::world]
+        size = max(1, min(self.recipe.batch, len(self.labels)) // world)
+        batches = torch.split(order[: len(self.labels) // world // size * size], size)
+        if len(batches) < parts:
+            raise InvalidInput(
+                f"the training set must fill {parts} batches of {size} images, got "
+                f"{len(self.labels)} images: take a larger set, or another scale"
+            )
+        first, end = (len(batches) * i // parts for i in (part, part + 1))
+        return batches[first:end]
 
     def validate(self, epoch: int) -> dict[str, float]:
         """Write the test set's logits: they tell the error now, and κ once y_hat is known."""

@@ -5,8 +5,10 @@ interruption left is whole up to the last record. In the end they become the fil
 """
 
 import csv
+import hashlib
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from snapsure import _files
+from snapsure import _files, _json
 from snapsure._types import Ints
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.monitor import Monitor
@@ -28,6 +30,7 @@ from snapsure.predictor._predictor import Answer, Predictor
 _RECORD = np.dtype([("label", "<i8"), ("confidence", "<f8"), ("accepted", "?"), ("y", "<i8")])
 _NO_LABEL = np.iinfo(np.int64).min
 _AT_ONCE = 1 << 16  # records
+_NOTE = {"done?": int, "digest?": str, "answers?": str}
 
 Records = NDArray[Any]
 
@@ -54,13 +57,11 @@ def write_answers(
     with work.alone():
         done = work.resumed({"predictor": identity, "data": rows.identity()}, rows)
         advance(done, rows.n)
-        with work.answers.open("ab") as file:
-            for answer, y in predictor.labelled_answers(rows, start=done) if done < rows.n else ():
-                file.write(_records(answer, y).tobytes())
-                file.flush()
-                done += answer.label.size
-                work.add({"done": done, "digest": rows.digested(done)})
-                advance(done, rows.n)
+        for answer, y in predictor.labelled_answers(rows, start=done) if done < rows.n else ():
+            work.append(_records(answer, y).tobytes())
+            done += answer.label.size
+            work.add({"done": done, "digest": rows.digested(done), "answers": work.hexdigest()})
+            advance(done, rows.n)
         records: Records = np.memmap(work.answers, _RECORD, mode="r")
         if records.size != rows.n:
             raise CorruptFile(
@@ -110,14 +111,14 @@ class _Digested(Rows):
         if self._at < stop:
             for _ in self.batches(self._at, stop):
                 pass
-        return self._known[stop]
+        return self._known.get(stop, "")  # which is none where no batch ends
 
 
 class _Work:
     """What lies beside a file while its answers are not all there."""
 
     def __init__(self, out: Path) -> None:
-        self._out = out
+        self._out, self._hashed = out, hashlib.sha256()
         self.answers, self._notes, self._lock = (
             out.with_name(f".partial-{out.name}{end}") for end in ("", ".notes", ".lock")
         )
@@ -144,20 +145,44 @@ class _Work:
         notes = self._read()
         whole = self.answers.stat().st_size // _RECORD.itemsize if self.answers.exists() else 0
         same = bool(notes) and notes[0] == json.loads(json.dumps(identity))
-        kept = [note for note in notes[1:] if "done" in note and note["done"] <= whole]
-        last = kept[-1] if same and kept and rows.divisible else None
-        if last is None or rows.digested(last["done"]) != last["digest"]:
-            self.answers.unlink(missing_ok=True)
-            self._notes.unlink(missing_ok=True)
+        most = min(whole, rows.n)
+        kept = [note for note in notes[1:] if 0 < note.get("done", 0) <= most and "digest" in note]
+        last = kept[-1] if same and kept and rows.divisible else {}
+        known = bool(last) and self._is_whole(last) and rows.digested(last["done"])
+        if not known or known != last["digest"]:
+            with _files.writing(f"to {self._out.parent}"):
+                self.answers.unlink(missing_ok=True)
+                self._notes.unlink(missing_ok=True)
+                self.answers.touch()
+            self._hashed = hashlib.sha256()
             self.add(identity)
             return 0
-        with self.answers.open("r+b") as file:
-            file.truncate(last["done"] * _RECORD.itemsize)
+        with _files.writing(f"to {self._out.parent}"):
+            os.truncate(self.answers, last["done"] * _RECORD.itemsize)
         return int(last["done"])
+
+    def _is_whole(self, note: dict[str, Any]) -> bool:
+        """Whether answers up to a note are as they were written; earlier versions do not say."""
+        with self.answers.open("rb") as file:
+            self._hashed = hashlib.sha256(file.read(note["done"] * _RECORD.itemsize))
+        return bool(note.get("answers", self.hexdigest()) == self.hexdigest())
+
+    def hexdigest(self) -> str:
+        """Of all answers so far."""
+        return self._hashed.hexdigest()
+
+    def append(self, records: bytes) -> None:
+        """Write more answers."""
+        with _files.writing(f"to {self._out.parent}"), self.answers.open("ab") as file:
+            file.write(records)
+        self._hashed.update(records)
 
     def add(self, note: dict[str, Any]) -> None:
         """Note how far it is."""
-        with self._notes.open("a", encoding="utf-8") as file:
+        with (
+            _files.writing(f"to {self._out.parent}"),
+            self._notes.open("a", encoding="utf-8") as file,
+        ):
             file.write(json.dumps(note) + "\n")
 
     def show(self, records: Records, watching: Monitor, path: Path) -> None:
@@ -183,11 +208,14 @@ class _Work:
         if not self._notes.exists():
             return []
         found = []
-        for line in self._notes.read_text(encoding="utf-8").splitlines():
+        for line in self._notes.read_bytes().splitlines():
             try:
-                found.append(json.loads(line))
-            except ValueError:  # the last may be torn
+                note = json.loads(line)
+            except (ValueError, RecursionError):  # the last may be torn
                 break
+            if _json.unlike(note, _NOTE):
+                break
+            found.append(note)
         return found
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from snapsure import _files
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
 from snapsure.networks._data import Rows
@@ -91,7 +92,10 @@ def export(predictor: "Predictor", path: Path, example: Any) -> None:
     inputs = tree_map(lambda leaf: leaf.to(predictor.networks.device), inputs)
     names = list(inputs) if isinstance(inputs, Mapping) else []
     graph = Graph(predictor, names, predictor.networks.classes or 0).eval()
-    with TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder:
+    with (
+        _files.writing(f"{path.name} in {path.parent}"),
+        TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder,
+    ):
         made = Path(folder) / path.name
         _write(graph, _in_order(inputs), names, made)
         for part in Path(folder).iterdir():  # weights beyond 2 GB lie beside the graph

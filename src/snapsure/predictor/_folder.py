@@ -3,9 +3,7 @@
 It is written beside its place and moved there whole. Hashes of the snapshots stand in the JSON.
 """
 
-import hashlib
 import importlib
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,7 +15,8 @@ from uuid import uuid4
 import torch
 from torch import nn
 
-from snapsure import _files, estimators
+from snapsure import _files, _json, estimators
+from snapsure.calibration import SCHEMA as PLATT
 from snapsure.calibration import Platt
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import Estimator
@@ -25,12 +24,24 @@ from snapsure.predictor._parts import made_kappa
 from snapsure.snapshots import Ensemble, SnapshotStore
 from snapsure.snapshots._base import Snapshots
 from snapsure.threshold import Threshold
+from snapsure.threshold._threshold import SCHEMA as THRESHOLD
 
 if TYPE_CHECKING:
     from snapsure.predictor._predictor import Predictor
 
 CONTENT = "predictor.json"
 _VERSION = 1
+_AGAIN = "restore it, or save the predictor again"
+_SCHEMA = {
+    "model": (str, None),
+    "estimator": {"class": str, "settings": dict, "fitted": (dict, None)},
+    "kappa": {"name": str, "settings": dict},
+    "calibration": (PLATT, None),
+    "threshold": (THRESHOLD, None),
+    "classes": ([str], None),
+    "snapshots": {re.compile(r"snapshots(?:-\d+)?"): {str: str}},  # which are names of folders
+    "provenance": dict,
+}
 _REPLACED = ".replaced-"
 
 
@@ -53,8 +64,7 @@ def save(predictor: "Predictor", folder: Path) -> None:
             "snapshots": hashes,
             "provenance": predictor.provenance,
         }
-        content["sha256"] = _digest(content)
-        _files.write_bytes(place / CONTENT, json.dumps(content, indent=1).encode())
+        _files.write_bytes(place / CONTENT, _json.text(content))
 
 
 def load(
@@ -70,13 +80,13 @@ def load(
             f"`model` must be given for {folder}, which names no function that makes the network, "
             "got none: pass the network, or package.module:factory"
         )
+    estimator = _estimator(folder, content["estimator"])
+    calibration = content["calibration"] and Platt.from_dict(content["calibration"])
+    threshold = content["threshold"] and Threshold.from_dict(content["threshold"])
     try:
-        estimator = _estimator(content["estimator"])
-        calibration = content["calibration"] and Platt.from_dict(content["calibration"])
-        threshold = content["threshold"] and Threshold.from_dict(content["threshold"])
         kappa = made_kappa(**content["kappa"])
-    except (KeyError, TypeError) as error:
-        raise _corrupt(folder, f"{type(error).__name__} {error}") from None
+    except TypeError as error:
+        raise _corrupt(folder, f"other settings of κ ({error})") from None
     predictor = Predictor(
         given,
         _snapshots(folder, content["snapshots"]),
@@ -96,37 +106,29 @@ def load(
 def read(folder: Path) -> dict[str, Any]:
     """What `predictor.json` says, if this version can read it."""
     _recover(folder)
+    known = {"format": {"snapsure predictor"}, "version": (int, bool)}
     try:
-        content = json.loads((folder / CONTENT).read_bytes())
+        content: dict[str, Any] = _json.load(
+            folder / CONTENT, "as it was saved", known, _AGAIN, earlier=False
+        )
     except FileNotFoundError:
         raise InvalidInput(
             f"{folder} must be a saved predictor, got no {CONTENT} in it: check the path"
         ) from None
-    except ValueError as error:
-        raise _corrupt(folder, str(error)) from None
-    if not isinstance(content, dict) or content.get("format") != "snapsure predictor":
-        raise _corrupt(folder, "something else")
-    version = content.get("version")
+    version = content["version"]
     if type(version) is not int or version != _VERSION:
         later = type(version) is int and version > _VERSION
         raise InvalidInput(
             f"{folder} must be a predictor of format {_VERSION}, got {version}: "
             f"{'update snapsure to read it' if later else 'save the predictor again'}"
         )
-    if content.pop("sha256", None) != _digest(content):
-        raise _corrupt(folder, "other content (its SHA-256 differs)")
+    if wrong := _json.unlike(content, _SCHEMA):
+        raise _corrupt(folder, f"something else ({wrong})")
     return content
 
 
-def _digest(content: dict[str, Any]) -> str:
-    """SHA-256 of what is said, whatever the spaces and the order of names."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def _corrupt(folder: Path, got: str) -> CorruptFile:
-    return CorruptFile(
-        f"{folder / CONTENT} must be as it was saved, got {got}: save the predictor again"
-    )
+    return CorruptFile(f"{folder / CONTENT} must be as it was saved, got {got}: {_AGAIN}")
 
 
 def _names(snapshots: Snapshots) -> list[str]:
@@ -154,7 +156,7 @@ def _class_name(estimator: Estimator) -> str:
     return name if known else f"{type(estimator).__module__}:{type(estimator).__qualname__}"
 
 
-def _estimator(content: dict[str, Any]) -> Estimator:
+def _estimator(folder: Path, content: dict[str, Any]) -> Estimator:
     module, _, name = content["class"].rpartition(":")
     try:
         kind = getattr(importlib.import_module(module) if module else estimators, name)
@@ -168,6 +170,8 @@ def _estimator(content: dict[str, Any]) -> Estimator:
             f"the predictor's estimator must be an Estimator, got {content['class']!r}: save the "
             "predictor again"
         )
+    if wrong := _json.unlike(content, kind.schema(), ".estimator"):
+        raise _corrupt(folder, f"something else ({wrong})")
     return kind.from_dict(content)
 
 
@@ -184,10 +188,11 @@ def _replacing(folder: Path) -> Iterator[Path]:
     _files.make_folder(place)
     try:
         yield place
-        if folder.exists():
-            folder.rename(old)
-        place.rename(folder)
-        _files.flush_folder(folder.parent)
+        with _files.writing(f"{folder.name} in {folder.parent}"):
+            if folder.exists():
+                folder.rename(old)
+            place.rename(folder)
+            _files.flush_folder(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         _recover(folder)

@@ -13,6 +13,7 @@ from snapsure.estimators import Estimator
 from snapsure.networks._data import Rows
 from snapsure.networks._factory import imported
 from snapsure.scores import (
+    GEN,
     Doctor,
     Energy,
     Entropy,
@@ -33,6 +34,7 @@ _KAPPAS: dict[str, type[Kappa]] = {
     "energy": Energy,
     "max_logit": MaxLogit,
     "doctor": Doctor,
+    "gen": GEN,
 }
 
 

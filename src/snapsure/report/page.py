@@ -150,7 +150,7 @@ class Report:
         target = Path(path)
         if target.is_dir():
             raise InvalidInput(f"`path` must be a file, got the folder {target}: add a name")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _files.make_folder(target.parent)
         _files.write_bytes(target, self.html().encode())
         return target
 

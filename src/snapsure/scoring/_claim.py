@@ -8,19 +8,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from snapsure import _files
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure import _files, _json
+from snapsure.errors import InvalidInput
 from snapsure.table._pieces import PLAN, TABLE, clear
 
 PREPARED, KEPT = "prepared", ".partial-rows"  # what lies in the folder until the table is whole
 _OWN = re.compile(re.escape(PLAN))
+_PLAN = {
+    "snapshots?": [[str]],
+    "epochs?": [int],
+    "data?": dict,
+    "kappas?": {re.compile(r"\w+"): dict},  # names become those of folders
+    "model?": str,
+}
+_REMEDY = "delete the folder and score again, or choose another"
 
 
 class Claim:
     """A folder, and what its scores are to be of.
 
     A run that fails before anything is scored leaves the folder to others. Several processes may
-    take it at once if they score the same; if there are other scores to remove, one must be first.
+    take it at once if they score the same: the claim is made by one of them, and others find it
+    there. If there are other scores to remove, one must be first.
 
     Parameters
     ----------
@@ -50,13 +59,21 @@ class Claim:
 
     def take(self) -> None:
         """Write down whose scores these are, if it is not; other scores go, if they may."""
-        if self.held:
-            return
-        self._refuse_others()
-        if self.replaces:
-            self.clear()
-        _files.write_bytes(self._path, json.dumps(self.identity, indent=1).encode())
-        self._held = True
+        self._held = False  # whoever scores the same may have failed, and released it
+        while not self.held:
+            self._refuse_others()
+            if self.replaces:
+                self.clear()
+            self._held = _files.create(self._path, _json.text({**self.identity}))
+
+    def confirm(self) -> None:
+        """Refuse a folder that another process has taken meanwhile, by overwriting."""
+        self._held = False
+        if not self.held:
+            raise InvalidInput(
+                f"`out` must be left alone while it is scored, got {self._folder}, which another "
+                "process has overwritten: choose another folder, or start again"
+            )
 
     def clear(self) -> None:
         """Remove all scores in the folder, and nothing else."""
@@ -68,6 +85,9 @@ class Claim:
 
     def release(self) -> None:
         """Leave the folder to others, if there is nothing in it but the claim."""
+        self._held = False
+        if not self.held:
+            return  # others have it
         with suppress(OSError):
             (self._folder / PREPARED).rmdir()  # if it is empty
         if self._folder.is_dir() and [path.name for path in self._folder.iterdir()] == [PLAN]:
@@ -76,11 +96,15 @@ class Claim:
 
     def _refuse_others(self) -> None:
         """Refuse a folder that holds things of others, or other scores that must stay."""
+        _files.remove_partial(self._folder, _OWN)
+        there = _files.things_in(self._folder, _OWN)  # before the plan, which comes before them
         found = self._found()
         if found is None and not (self._folder / TABLE).exists():
-            _files.remove_partial(self._folder, _OWN)
-            _files.refuse_other_things(self._folder, "`out`", "earlier scores")
+            if there:
+                raise _files.other_things(self._folder, "`out`", "earlier scores")
             return
+        if found is not None and not self._differing(found):
+            return  # another process has just taken it for the same
         self.replaces = True
         if not self._overwrite:
             what = "a finished table" if found is None else f"other {self._differing(found)}"
@@ -92,17 +116,9 @@ class Claim:
 
     def _found(self) -> dict[str, Any] | None:
         try:
-            found = json.loads(self._path.read_bytes())
+            return dict(_json.load(self._path, "the plan of earlier scores", _PLAN, _REMEDY))
         except FileNotFoundError:
             return None
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise CorruptFile(
-                f"{self._path} must be the plan of earlier scores, got something else: delete the "
-                "folder, or choose another"
-            )
-        return found
 
     def _differing(self, found: Mapping[str, Any]) -> str:
         """In which parts other scores differ, in words; nothing if they do not."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snapsure import _files
+from snapsure import _files, _sealed
 from snapsure._types import Array
 
 EVERY = 30.0  # seconds
@@ -88,7 +88,7 @@ class Kept:
         _files.make_folder(self._folder)
         for epoch, parts in self._parts.items():
             if parts:
-                with _files.replacing(self._file(epoch)) as file:
+                with _sealed.replacing(self._file(epoch)) as file:
                     content = {**self._joined(parts), _DIGEST: np.array(self._digests[epoch])}
                     np.savez(file, allow_pickle=False, **content)
         self._last = time.monotonic()
@@ -110,6 +110,7 @@ class Kept:
     def _read(self, epoch: int) -> _Rows | None:
         """What was written, if it is whole."""
         try:
+            _sealed.check(self._file(epoch), "")
             with self._file(epoch).open("rb") as kept, np.load(kept, allow_pickle=False) as file:
                 columns = {name: file[name] for name in self._names}
                 digest = str(file[_DIGEST])

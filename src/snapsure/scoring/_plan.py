@@ -23,7 +23,7 @@ from snapsure.scoring._claim import KEPT, PREPARED, Claim
 from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
-from snapsure.table._pieces import TableWriter
+from snapsure.table._pieces import TableWriter, layout_in
 
 _WHOLE = "whole"
 _SHARD = 10_000
@@ -96,6 +96,11 @@ class Plan:
         left = (e for e in piece.epochs if not self._done(e, shard))
         return Piece(tuple(left), shard)
 
+    def is_over(self, piece: Piece) -> bool:
+        """Whether nothing is left to do of it, or for what it prepares, whoever has done it."""
+        shards = range(len(self.bounds)) if piece.shard is None else [piece.shard]
+        return not any(self.missing(Piece(piece.epochs, shard)).epochs for shard in shards)
+
     def begun(self) -> list[int]:
         """The shards of which it is known of what inputs their scores are."""
         shards = range(len(self.bounds)) if self.claim.held else ()
@@ -165,6 +170,7 @@ class Plan:
 
     def finish(self) -> None:
         """Make the folder a table, without what was prepared, kept or left half-written."""
+        self.claim.confirm()
         self.table.remove_partial(self.names)
         for name in (PREPARED, KEPT):
             shutil.rmtree(self.table.folder / name, ignore_errors=True)
@@ -213,12 +219,16 @@ def make_plan(
     identity = _identity(model, members, epochs, rows, wanted)
     _files.make_writable(folder)
     claim = Claim(folder, identity, overwrite=overwrite)
+    if claim.held and (layout := layout_in(folder)):
+        table.hashes = layout["hashes"]
     size = max(1, (group or _group_of(model)) // len(members))
     latest_first = epochs[::-1]
     groups = [tuple(latest_first[i : i + size]) for i in range(0, len(epochs), size)]
     plan = Plan(members, wanted, rows, epochs, bounds, groups, table, claim)
     for shard in range(len(bounds)) if claim.held else ():
-        if table.read_digest(shard) is None:  # nobody knows of which inputs its pieces are
+        # Nobody knows of which inputs its pieces are. In this order: a process that writes them
+        # beside us has written the digest before.
+        if table.has_pieces(plan.names, shard) and table.read_digest(shard) is None:
             table.remove(plan.names, shard)
     return plan
 

@@ -9,7 +9,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from snapsure.scoring._plan import Piece, Plan
 from snapsure.scoring._queue import Queue
 from snapsure.scoring._worker import Worker
 
+_CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whether a Ray is for other machines too
 # Pieces handed to Ray for each that can run: no worker waits, and a cluster that grows on demand
 # sees that there is some.
 _AHEAD = 2
@@ -48,7 +49,7 @@ class RayExecutor(Executor):
     address : str, optional
         Of a cluster, as `ray.init` takes it: "auto", "host:port", "ray://host:port". If not given,
         the Ray that this process is connected to, or that RAY_ADDRESS names, or one on this machine
-        that ends with the scoring.
+        that ends with the scoring, and that no other machine can reach.
     group : int, optional
         Snapshots per pass over the data, as in `LocalExecutor`.
     retries : int
@@ -228,7 +229,8 @@ def _connected(address: str | None) -> Iterator[None]:
     place = address or os.environ.get("RAY_ADDRESS") or "local"
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
     try:
-        ray.init(place, logging_level=logging.ERROR, **({} if "://" in place else quiet))
+        with _for_this_machine() if place == "local" else nullcontext():
+            ray.init(place, logging_level=logging.ERROR, **({} if "://" in place else quiet))
     except (OSError, RuntimeError, ValueError) as error:
         raise InvalidInput(
             f"`address` must be that of a Ray cluster, got {place!r} "
@@ -238,3 +240,24 @@ def _connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _for_this_machine() -> Iterator[None]:
+    """Let a Ray that is started listen to this machine alone, as on macOS and Windows.
+
+    On Linux it listens to all networks unless its own switch for the two says otherwise; whoever
+    has set that is left alone.
+    """
+    from ray._private import ray_constants
+
+    if _CLUSTER in os.environ:
+        yield
+        return
+    before = ray_constants.ENABLE_RAY_CLUSTER  # read when Ray was imported
+    os.environ[_CLUSTER], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[_CLUSTER]

@@ -36,10 +36,12 @@ class Worker:
         """Do what is missing of a piece, and write it."""
         try:
             self._do(piece, advance)
-        except BaseException:
+        except BaseException as error:
             # What made it fail may be too little memory: the next piece starts with all of it.
             self._networks, self._prepared = {}, {}
-            raise
+            # Another process that scores the same, and was faster, removes what it needs no more.
+            if not (isinstance(error, OSError) and self._plan.is_over(piece)):
+                raise
 
     def _do(self, piece: Piece, advance: Advance) -> None:
         missing = self._plan.missing(piece)
@@ -65,11 +67,14 @@ class Worker:
         final, table, scored = self._plan.final, self._plan.table, kept.columns()
         self._plan.claim.take()
         self._plan.note_inputs(shard, digest)
-        if final in epochs:
-            if y is not None:
-                table.write("y", None, shard, y)
-            table.write("y_hat", None, shard, scored[final]["labels"])
+        left = self._plan.missing(Piece(epochs, shard)).epochs  # others may have been faster
         for epoch, columns in scored.items():
+            if epoch not in left:
+                continue
+            if epoch == final:
+                if y is not None:
+                    table.write("y", None, shard, y)
+                table.write("y_hat", None, shard, columns["labels"])
             for name in (*self._plan.names, "labels"):  # last what tells that all is there
                 table.write(name, epoch, shard, columns[name])
         kept.forget()

@@ -34,14 +34,14 @@ class Checkpoint(NamedTuple):
 
     name: str
     files: tuple[Path, ...]
-    trust: bool = False  # whether reading it may run code
+    trust: bool = False  # whether reading it may run code, or take any amount of memory
 
     def state(self) -> dict[str, Tensor]:
         """All its tensors, by the names in the files."""
         state: dict[str, Tensor] = {}
         for file in self.files:
             state |= (
-                _keras.read(file)
+                _keras.read(file, trust=self.trust)
                 if _keras.is_keras(file)
                 else _weights.read_checkpoint(file, trust=self.trust)
             )
@@ -270,10 +270,16 @@ def _weight_files(path: Path) -> tuple[Path, ...]:
 def _shards(index: Path) -> tuple[Path, ...]:
     try:
         names = {*json.loads(index.read_bytes())["weight_map"].values()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CorruptFile(
             f"{index} must list the shards of a checkpoint, got something else: copy it again"
         ) from None
+    elsewhere = [name for name in names if not _files.is_plain(name)]
+    if elsewhere:
+        raise CorruptFile(
+            f"{index} must list files beside it, got {elsewhere[0]!r}: copy the folder again from "
+            "a source that you trust"
+        )
     missing = sorted(name for name in names if not (index.parent / name).is_file())
     if missing:
         raise CorruptFile(
@@ -296,12 +302,13 @@ def _trainer_state(folder: Path) -> Mapping[str, object]:
     """What Hugging Face's Trainer wrote beside the weights, if it did."""
     try:
         content = json.loads((folder / "trainer_state.json").read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, int | float) and abs(value - round(value)) < 1e-6 and value >= 0:
+    """A number that can be an epoch's or a step's."""
+    if isinstance(value, int | float) and 0 <= value < 2**63 and abs(value - round(value)) < 1e-6:
         return round(value)
     return None

@@ -2,12 +2,14 @@
 
 import io
 from pathlib import Path
-from typing import Protocol, runtime_checkable
-from zipfile import BadZipFile, ZipFile
+from typing import Any, Protocol, runtime_checkable
+from zipfile import ZipFile
 
 from torch import Tensor
 
-from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
+from snapsure import _files
+from snapsure.errors import CorruptFile, InvalidInput, StorageError, UnsafeFile, WrongArchitecture
+from snapsure.snapshots._pickles import TRUST
 
 ENDS = (".weights.h5", ".keras")
 _INSIDE = "model.weights.h5"  # of a `.keras`, beside a description of the model, which may run code
@@ -27,27 +29,59 @@ def is_keras(path: Path) -> bool:
     return path.name.endswith(ENDS)
 
 
-def read(path: Path) -> dict[str, Tensor]:
-    """The model's weights by their places in the file."""
+def read(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
+    """The model's weights by their places in the file.
+
+    What lies in other files is refused, whoever is trusted: Keras would read it from there.
+    """
     import h5py
     import torch
 
     state: dict[str, Tensor] = {}
-
-    def keep(name: str, item: object) -> None:
-        if isinstance(item, h5py.Dataset) and not name.startswith(_OPTIMIZER):
-            state[name] = torch.tensor(item[()])
-
     try:
-        with h5py.File(_opened(path), "r") as file:
-            file.visititems(keep)
-    except (OSError, BadZipFile, KeyError) as error:
+        with h5py.File(_opened(path, trust), "r") as file:
+            arrays = _arrays(path, file)
+            if not trust:
+                _files.refuse_bomb(path, sum(array.nbytes for array in arrays.values()), TRUST)
+            for name, array in arrays.items():
+                if not name.startswith(_OPTIMIZER):
+                    state[name] = torch.tensor(array[()])
+    except StorageError:
+        raise
+    except Exception as error:  # whatever damaged bytes make h5py, zipfile, zlib or torch say
         kind = "HDF5" if path.suffix == ".h5" else "Keras"
         raise CorruptFile(
             f"{path} must be a whole {kind} file, got one that cannot be read ({error}): copy it "
             "again"
         ) from None
     return state
+
+
+def _arrays(path: Path, file: Any) -> dict[str, Any]:
+    """All arrays in a file, which must hold them itself."""
+    import h5py
+
+    arrays: dict[str, Any] = {}
+    elsewhere: list[str] = []
+
+    def keep(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item
+            if item.external or item.is_virtual:
+                elsewhere.append(name)
+
+    def look(name: str, link: Any) -> None:
+        if isinstance(link, h5py.ExternalLink):
+            elsewhere.append(name)
+
+    file.visititems(keep)
+    file.visititems_links(look)
+    if elsewhere:
+        raise UnsafeFile(
+            f"{path} must hold all its numbers itself, got {elsewhere[0]}, which lies in another "
+            "file: save the weights again, by model.save_weights(path)"
+        )
+    return arrays
 
 
 def load_into(model: object, path: Path, epoch: int) -> None:
@@ -66,8 +100,10 @@ def load_into(model: object, path: Path, epoch: int) -> None:
         ) from None
 
 
-def _opened(path: Path) -> Path | io.BytesIO:
+def _opened(path: Path, trust: bool) -> Path | io.BytesIO:
     if path.suffix == ".h5":
         return path
     with ZipFile(path) as file:
+        if not trust:
+            _files.refuse_bomb(path, file.getinfo(_INSIDE).file_size, TRUST)
         return io.BytesIO(file.read(_INSIDE))

@@ -4,24 +4,29 @@ Whatever the manifest does not name may be somebody's own, and is neither remove
 unless its bytes prove that the store wrote it.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from snapsure import _files
+from snapsure import _files, _json
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import _weights
 from snapsure.snapshots._adopted import Checkpoint, checkpoint_names
+from snapsure.snapshots._lock import WRITER, WriterLock
 
 MANIFEST = "manifest.json"
 _FORMAT = "snapsure snapshots 1"
-_SNAPSHOT = re.compile(r"epoch-(\d+)(?:-again)?\.safetensors")
-_WRITTEN = re.compile(rf"epoch-\d{{6,}}(?:-again)?\.safetensors|{re.escape(MANIFEST)}")
+_SNAPSHOT = re.compile(r"epoch-([0-9]{1,18})(?:-again)?\.safetensors")
+_WRITTEN = re.compile(
+    rf"epoch-[0-9]{{6,}}(?:-again)?\.safetensors|{re.escape(MANIFEST)}|{re.escape(WRITER)}"
+)
 
 Entry = dict[str, Any]
+# Files are named as the store names them: what a manifest says may be removed.
+_ENTRY: Entry = {"file": _SNAPSHOT, "sha256": re.compile("[0-9a-f]{64}"), "bytes": int}
+_SCHEMA: Entry = {"format": {_FORMAT}, "snapshots": {str: _ENTRY}, "leaving?": [_ENTRY]}
 
 
 class Manifest(NamedTuple):
@@ -33,24 +38,26 @@ class Manifest(NamedTuple):
 
 def read(folder: Path) -> Manifest | None:
     """The manifest of a folder, if it has one."""
+    path, what = folder / MANIFEST, "a manifest of snapshots"
+    remedy = f"restore it, or make it anew by `snapsure rebuild {shlex.quote(str(folder))}`"
     try:
-        content = json.loads((folder / MANIFEST).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+        content = _json.load(path, what, _SCHEMA, remedy)
+    except FileNotFoundError:
         return None
-    except ValueError:
-        content = None
-    known = isinstance(content, dict) and content.get("format") == _FORMAT
-    if not known or not isinstance(content.get("snapshots"), dict):
-        raise CorruptFile(
-            f"{folder / MANIFEST} must be a manifest of snapshots, got something else: restore it, "
-            f"or make it anew by `snapsure rebuild {shlex.quote(str(folder))}`"
-        )
+    for epoch, entry in content["snapshots"].items():
+        if str(_epoch_of(entry["file"])) != epoch:
+            raise CorruptFile(
+                f"{path} must be {what}, got something else (`snapshots.{epoch}` must be of that "
+                f"epoch, got {entry['file']}): {remedy}"
+            )
     entries = {int(epoch): entry for epoch, entry in content["snapshots"].items()}
     return Manifest(entries, content.get("leaving", []))
 
 
-def write(folder: Path, entries: Mapping[int, Entry], leaving: Sequence[Entry] = ()) -> None:
-    """Replace the manifest, and then remove the files that leave.
+def write(
+    folder: Path, lock: WriterLock, entries: Mapping[int, Entry], leaving: Sequence[Entry] = ()
+) -> tuple[bytes, Manifest]:
+    """Replace the manifest, and then remove the files that leave; gives it, and its bytes.
 
     They are named until the next time: if a crash comes between, the next writer removes them.
     """
@@ -60,22 +67,25 @@ def write(folder: Path, entries: Mapping[int, Entry], leaving: Sequence[Entry] =
     }
     if leaving:
         content["leaving"] = list(leaving)
-    _files.write_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
+    written = _json.text(content)
+    lock.replace(written)
     for entry in leaving:
-        (folder / entry["file"]).unlink(missing_ok=True)
+        _files.remove(folder / entry["file"])
+    return written, Manifest(dict(entries), list(leaving))
 
 
-def clear_up(folder: Path) -> None:
+def clear_up(folder: Path, lock: WriterLock) -> None:
     """Finish what a crash interrupted: remove temporaries, and files that were leaving."""
     manifest = read(folder)
     if manifest is None:
         return
-    _files.remove_partial(folder, _WRITTEN)
+    if lock.works:  # else they may be those of a second writer
+        _files.remove_partial(folder, _WRITTEN)
     for entry in manifest.leaving:
         path = folder / entry["file"]
         same = path.is_file() and path.stat().st_size == entry["bytes"]
         if same and _files.sha256(path) == entry["sha256"]:  # not what came under its name since
-            path.unlink(missing_ok=True)
+            _files.remove(path)
 
 
 def free_name(folder: Path, epoch: int, gone: Sequence[Entry]) -> str:
@@ -114,13 +124,12 @@ def rebuilt(folder: Path) -> dict[int, Entry]:
     names = checkpoint_names(folder) if folder.is_dir() else []
     found: dict[int, str] = {}
     for name in names:
-        match = _SNAPSHOT.fullmatch(name)
-        if match is None:
+        epoch = _epoch_of(name)
+        if epoch is None:
             raise InvalidInput(
                 f"`folder` must hold snapshots alone (epoch-1.safetensors, epoch-2.safetensors …), "
                 f"got {name} in {folder}: move it away"
             )
-        epoch = int(match[1])
         if epoch in found:
             raise InvalidInput(
                 f"`folder` must hold one snapshot of each epoch, got {found[epoch]} and {name} in "
@@ -133,6 +142,12 @@ def rebuilt(folder: Path) -> dict[int, Entry]:
             f"in {folder}: check the path"
         )
     return {epoch: _entry(folder / name) for epoch, name in sorted(found.items())}
+
+
+def _epoch_of(name: str) -> int | None:
+    """The epoch that a snapshot's file is named after."""
+    match = _SNAPSHOT.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def _entry(path: Path) -> Entry:

@@ -5,13 +5,15 @@ import re
 import warnings
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_STORED, ZipFile, is_zipfile
+from zipfile import ZIP_STORED, ZipFile, ZipInfo, is_zipfile
 
 import torch
 
+from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.snapshots._everyday import EVERYDAY
 
+TRUST = "if you trust whoever made it, pass trust=True (--trust on the command line)"
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"  # how files of `torch.save` begin, since 1.6 and before
 
 
@@ -22,7 +24,11 @@ def unpickled(path: Path, *, trust: bool = False) -> Any:
     else the file is refused; if it is trusted, it is read as `pickle` reads, with a warning.
     """
     _refuse_other_bytes(path)
-    mapped = _can_be_mapped(path)
+    entries = _entries(path)
+    if not trust:
+        _files.refuse_bomb(path, sum(entry.file_size for entry in entries), TRUST)
+    # PyTorch maps what a compressed entry begins with, without a word, and takes it for weights.
+    mapped = bool(entries) and all(entry.compress_type == ZIP_STORED for entry in entries)
     try:
         with torch.serialization.safe_globals(EVERYDAY):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
@@ -34,8 +40,7 @@ def unpickled(path: Path, *, trust: bool = False) -> Any:
     if not trust:
         raise UnsafeFile(
             f"{path} must hold tensors and plain values alone, got a pickle that could run code on "
-            f"loading (it needs {needs}): if you trust whoever made it, pass trust=True (--trust "
-            "on the command line); or load it yourself and save its state_dict()"
+            f"loading (it needs {needs}): {TRUST}; or load it yourself and save its state_dict()"
         )
     warnings.warn(
         f"{path} is trusted: reading it can run any code that whoever made it put in (it needs "
@@ -82,12 +87,12 @@ def _not_whole(path: Path, got: str) -> CorruptFile:
     )
 
 
-def _can_be_mapped(path: Path) -> bool:
-    """Whether the file is in PyTorch's format since 1.6, its tensors as they are in memory.
-
-    PyTorch maps what a compressed entry begins with, without a word, and takes it for weights.
-    """
+def _entries(path: Path) -> list[ZipInfo]:
+    """What a file in PyTorch's format since 1.6 is made of."""
     if not is_zipfile(path):
-        return False
-    with ZipFile(path) as file:
-        return all(entry.compress_type == ZIP_STORED for entry in file.infolist())
+        return []
+    try:
+        with ZipFile(path) as file:
+            return file.infolist()
+    except Exception as error:  # whatever a damaged directory of the file makes zipfile say
+        raise _unreadable(path, error) from None

@@ -15,6 +15,6 @@ def last_epoch(weights: Path) -> Mapping[str, object]:
     try:
         epochs = json.loads((weights.parent / f"{prefix}{_HISTORY}").read_bytes())
         last = epochs[-1]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return {}
     return last if isinstance(last, dict) else {}

@@ -5,7 +5,8 @@ which is replaced in the same way. Whatever happens in between, the manifest nam
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from torch import Tensor, distributed, nn
 
 from snapsure import _files, _validate
 from snapsure._types import Precision
-from snapsure.errors import CorruptFile, InvalidInput, StoreLocked
+from snapsure.errors import CorruptFile, InvalidInput, StorageError
 from snapsure.snapshots import _manifest, _weights
 from snapsure.snapshots._adopted import Adopted, is_foreign
 from snapsure.snapshots._base import Snapshots, unknown_epoch
 from snapsure.snapshots._lock import WriterLock, lock
-from snapsure.snapshots._manifest import Entry
+from snapsure.snapshots._manifest import Entry, Manifest
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -44,6 +45,7 @@ class SnapshotStore(Snapshots):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._lock: WriterLock | None = None
+        self._known: tuple[bytes | None, Manifest | None] = (None, None)  # the manifest last read
 
     @staticmethod
     def adopt(folder: str | Path, *, prefix: str | None = None, trust: bool = False) -> Snapshots:
@@ -67,14 +69,14 @@ class SnapshotStore(Snapshots):
         trust : bool
             Read pickles that need more than tensors and everyday values (a class of yours, a whole
             network). Reading them can run any code that whoever made them put in: a warning names
-            each such file.
+            each such file. Files may then also unpack to more than a hundred times their size.
 
         Raises
         ------
         InvalidInput
             If there are no checkpoints, or their epochs cannot be told.
         UnsafeFile
-            If loading one could run code, and `trust` is not given.
+            If loading one could run code or fill the memory, and `trust` is not given.
 
         Examples
         --------
@@ -138,7 +140,7 @@ class SnapshotStore(Snapshots):
         StorageError
             If the disk is full; what was there before is whole.
         UnsafeFile
-            If loading the checkpoint could run code.
+            If loading the checkpoint could run code or fill the memory.
         """
         if not writes_here():
             return
@@ -148,14 +150,17 @@ class SnapshotStore(Snapshots):
                 f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}: choose one, or None"
             )
         state = _weights.state_of(model_or_state_dict, trust=trust)
-        with self._writing() as entries:
+        with self._writing() as (lock, entries):
             gone = [entries.pop(held) for held in {number, *instead_of} if held in entries]
             name = _manifest.free_name(self.path, number, gone)
-            with _files.replacing(self.path / name) as file:
-                digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
-                size = file.tell()
-            entry = {"file": name, "sha256": digest(), "bytes": size}
-            _manifest.write(self.path, {**entries, number: entry}, leaving=gone)
+            with ExitStack() as until_named:
+                before = partial(until_named.enter_context, lock.alone())
+                with _files.replacing(self.path / name, before) as file:
+                    digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
+                    size = file.tell()
+                entry = {"file": name, "sha256": digest(), "bytes": size}
+                entries[number] = entry
+                self._known = _manifest.write(self.path, lock, entries, leaving=gone)
 
     def load(self, epoch: int) -> dict[str, Tensor]:
         """Read a snapshot's state dict, on the CPU, after checking its hash.
@@ -206,17 +211,17 @@ class SnapshotStore(Snapshots):
     def remove(self, epoch: int) -> None:
         """Remove a snapshot, for good."""
         self._entry(epoch)  # refuses before there is anything to write
-        with self._writing() as entries:
+        with self._writing() as (lock, entries):
             gone = [entries.pop(epoch)] if epoch in entries else []
-            _manifest.write(self.path, entries, leaving=gone)
+            self._known = _manifest.write(self.path, lock, entries, leaving=gone)
 
     def rewind(self, epoch: int) -> None:
         """Remove all snapshots after an epoch: what to do before training resumes from there."""
         if not any(held > epoch for held in self.epochs):
             return
-        with self._writing() as entries:
+        with self._writing() as (lock, entries):
             gone = [entries.pop(held) for held in list(entries) if held > epoch]
-            _manifest.write(self.path, entries, leaving=gone)
+            self._known = _manifest.write(self.path, lock, entries, leaving=gone)
 
     def try_out(self) -> None:
         """Refuse a folder that nothing can be saved to, before there is anything to save.
@@ -264,37 +269,51 @@ class SnapshotStore(Snapshots):
         entries = _manifest.rebuilt(self.path)
         lock = self._locked()
         with lock.turn:
-            _manifest.write(self.path, entries)
+            lock.begin(anew=True)
+            self._known = _manifest.write(self.path, lock, entries)
 
     @contextmanager
-    def _writing(self) -> Iterator[dict[int, Entry]]:
+    def _writing(self) -> Iterator[tuple[WriterLock, dict[int, Entry]]]:
         """Be the only writer, of all processes and threads; gives the entries as they are."""
         first = self._lock is None or not self._lock.ours
-        if _manifest.read(self.path) is None:
+        if self._read() is None:
             _manifest.refuse_lost_snapshots(self.path)
         lock = self._locked()
         with lock.turn:
-            if _manifest.read(self.path) is None:
+            lock.begin()
+            if self._read() is None:
                 _manifest.refuse_lost_snapshots(self.path)
-                _manifest.write(self.path, {})  # so that no crash leaves snapshots without one
+                # So that no crash leaves snapshots without one.
+                self._known = _manifest.write(self.path, lock, {})
             if first:
-                _manifest.clear_up(self.path)
-            yield self._entries()
+                _manifest.clear_up(self.path, lock)
+            yield lock, self._entries()
 
     def _locked(self) -> WriterLock:
         if self._lock is None or not self._lock.ours:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._lock = lock(self.path)
-            except StoreLocked:
+                self._lock = lock(self.path, self.path / _manifest.MANIFEST)
+            except StorageError:
                 raise
             except OSError as error:
                 raise _files.cannot_write(f"snapshots to {self.path}", error) from None
         return self._lock
 
     def _entries(self) -> dict[int, Entry]:
-        manifest = _manifest.read(self.path)
-        return {} if manifest is None else manifest.entries
+        manifest = self._read()
+        return {} if manifest is None else dict(manifest.entries)
+
+    def _read(self) -> Manifest | None:
+        """The manifest as it is now, which is checked again only when it has changed."""
+        path = self.path / _manifest.MANIFEST
+        known, manifest = self._known
+        content = _files.content_of(path)
+        if content != known:
+            manifest = _manifest.read(self.path)
+            if content == _files.content_of(path):  # not replaced meanwhile
+                self._known = content, manifest
+        return manifest
 
     def _entry(self, epoch: int) -> Entry:
         entries = self._entries()

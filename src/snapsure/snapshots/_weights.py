@@ -14,8 +14,9 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
-from snapsure.snapshots._pickles import unpickled
+from snapsure.snapshots._pickles import TRUST, unpickled
 
 StateDict = dict[str, Tensor]
 
@@ -23,6 +24,7 @@ StateDict = dict[str, Tensor]
 _STATES = ("state_dict", "model_state_dict", "model")
 
 _ALIASES = "snapsure.aliases"  # in the metadata of every file of ours
+_KINDS = "snapsure.dtypes"  # in that of rounded ones: what the numbers were
 _HEADER = 100_000_000  # bytes; safetensors allows no more
 
 _DTYPES = {
@@ -37,6 +39,7 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_FLOATS = {str(dtype)[6:]: dtype for dtype in _DTYPES if dtype.is_floating_point}
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -97,7 +100,7 @@ def write(
     metadata = {_ALIASES: json.dumps(aliases)}
     if dtype is not None:
         changed = {n: str(state[n].dtype)[6:] for n in first if stored[n].dtype != state[n].dtype}
-        metadata["snapsure.dtypes"] = json.dumps(changed)
+        metadata[_KINDS] = json.dumps(changed)
     parts: list[Any] = [_header(stored, metadata), *(_bytes(tensor) for tensor in stored.values())]
 
     def digest() -> str:
@@ -128,10 +131,16 @@ def read(path: Path) -> StateDict:
         ) from None
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     metadata = header.get("__metadata__", {})
-    for name, dtype in json.loads(metadata.get("snapsure.dtypes", "{}")).items():
-        state[name] = state[name].to(getattr(torch, dtype))
-    for name, source in json.loads(metadata.get(_ALIASES, "{}")).items():
-        state[name] = state[source]
+    try:
+        for name, dtype in json.loads(metadata.get(_KINDS, "{}")).items():
+            state[name] = state[name].to(_FLOATS[dtype])
+        for name, source in json.loads(metadata.get(_ALIASES, "{}")).items():
+            state[name] = state[source]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise CorruptFile(
+            f"{path} must say of its own tensors which are the same and what they were before "
+            "rounding, got something else: restore it, or save that snapshot again"
+        ) from None
     return state
 
 
@@ -142,7 +151,7 @@ def written_by_us(path: Path) -> bool:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(min(length, _HEADER)))
         return _ALIASES in header["__metadata__"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
@@ -171,6 +180,8 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> StateDict:
             f"{', '.join(_STATES)}, got {_told(content)}: save it by "
             "torch.save(model.state_dict(), path)"
         )
+    if not trust:  # one number may stand for any number of them
+        _files.refuse_bomb(path, sum(tensor.nbytes for tensor in content.values()), TRUST)
     return dict(state_of(content))
 
 

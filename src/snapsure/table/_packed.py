@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from snapsure import _files
+from snapsure import _files, _sealed
 from snapsure._logistic import sigmoid
 from snapsure._types import Floats
-from snapsure.errors import CorruptFile
+from snapsure.errors import CorruptFile, UnsafeFile
 from snapsure.table._table import ScoreTable
 
 _STEPS = 512
+_AGAIN = "take it from the archive again, or pack it again"
 _ZERO, _ONE = -(2**15), 2**15 - 1  # κ = 0 and κ = 1, whose logit has no number
 
 
@@ -30,14 +31,16 @@ def pack(table: ScoreTable, path: Path) -> None:
     arrays["epochs"] = table.epochs.astype(np.int32)
     if table.y is not None:
         arrays["y"] = table.y.astype(np.int16)
-    with _files.replacing(path) as file:
+    with _sealed.replacing(path) as file:
         np.savez_compressed(file, **arrays)
 
 
 def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
     """Read what `pack` wrote, with new names for some κ; each snapshot's labels are the final."""
     names = renamed or {}
+    _sealed.check(path, _AGAIN)
     try:
+        _files.refuse_packed_bomb(path, _AGAIN)
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             epochs, y_hat = file["epochs"], file["y_hat"]
             shape = (epochs.size, y_hat.size)
@@ -46,10 +49,11 @@ def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
                 for name in (key.removeprefix("kappa.") for key in file if key.startswith("kappa."))
             }
             y = file["y"] if "y" in file.files else None
+    except UnsafeFile:
+        raise
     except Exception as error:  # damaged bytes make NumPy, zipfile and zlib say many things
         raise CorruptFile(
-            f"{path} must be a packed score table, got one that cannot be read ({error}): "
-            "take it from the archive again, or pack it again"
+            f"{path} must be a packed score table, got one that cannot be read ({error}): {_AGAIN}"
         ) from None
     return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs)
 

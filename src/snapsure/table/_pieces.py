@@ -1,10 +1,10 @@
 """A score table on disk.
 
-One `.npy` per (κ, snapshot, shard of the points), and `table.json`, which names them. A table that
-replaces another is written beside it, and counts from the moment that `table.json` does.
+One `.npy` per (κ, snapshot, shard of the points), and `table.json`, which names them and has their
+hashes. A table that replaces another is written beside it, and counts from the moment that
+`table.json` does.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from snapsure import _files
+from snapsure import _files, _json, _sealed
 from snapsure._types import Array
 from snapsure.errors import CorruptFile, InvalidInput
 
@@ -25,8 +25,26 @@ _INPUTS = "inputs"
 _BESIDE = "pieces-2"  # no κ has this name
 _WHOLE = re.compile(r"(?:table|plan)\.json")
 _PIECE = re.compile(r"(?:all|epoch-\d{6,})\.\d{5,}\.npy|\d{5,}\.digest")
+_BARE = re.compile(rb"[0-9a-f]+")  # a digest as earlier versions wrote it
+_AGAIN = "score again, the rest is kept; or restore it"
+_RESTORE = "restore it, or delete the folder and score again"
 
 Layout = dict[str, Any]  # what `table.json` says
+# Names become those of folders.
+_LAYOUT: Layout = {
+    "format": {_FORMAT},
+    "names": [re.compile(r"\w+"), ...],
+    "epochs": [int, ...],
+    "shards": [int, ...],
+    "has_labels": bool,
+    "has_logits?": bool,
+    "pieces?": {"", _BESIDE},
+    "provenance?": dict,
+    "hashes?": {str: str},
+}
+_SCHEMA: Layout = {**_LAYOUT, "other?": _LAYOUT}
+# What earlier versions did not write.
+_EARLIER: Layout = {"has_logits": False, "pieces": "", "provenance": {}, "hashes": {}}
 
 
 class TableWriter:
@@ -39,6 +57,7 @@ class TableWriter:
         self, folder: Path, epochs: Sequence[int], shards: Sequence[int], place: str = ""
     ) -> None:
         self.folder, self.epochs, self.shards = folder, list(epochs), list(shards)
+        self.hashes: dict[str, str] = {}  # of pieces that are known, by their files' names
         self._place = folder / place
 
     def file(self, name: str, epoch: int | None, shard: int) -> Path:
@@ -54,37 +73,41 @@ class TableWriter:
         """Note of which inputs a shard is scored."""
         path = self.digest_file(shard)
         _files.make_folder(path.parent)
-        _files.write_bytes(path, digest.encode())
+        _files.write_bytes(path, _json.text({"inputs": digest}))
 
     def read_digest(self, shard: int) -> str | None:
         """Of which inputs a shard was scored, if that is known."""
+        path = self.digest_file(shard)
         try:
-            return self.digest_file(shard).read_text() or None
-        except FileNotFoundError:
+            bare = path.read_bytes()
+            if _BARE.fullmatch(bare):
+                return bare.decode()
+            told = _json.load(path, "the digest of a shard's inputs", {"inputs": str}, _RESTORE)
+        except (FileNotFoundError, CorruptFile):  # nobody knows: scored again, nothing is lost
             return None
+        return str(told["inputs"]) or None
 
     def write(self, name: str, epoch: int | None, shard: int, values: Array) -> None:
         """Write a piece, whole or not at all."""
         path = self.file(name, epoch, shard)
         _files.make_folder(path.parent)
-        _files.write_array(path, values)
+        _sealed.write_array(path, values)
+        self.hashes.pop(self._key(path), None)
 
     def read(self, name: str, epoch: int | None, shard: int) -> Array:
-        """Map a piece into memory, after checking that it is whole."""
+        """Read a piece, after checking that it is as it was written."""
         path = self.file(name, epoch, shard)
-        try:
-            values: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        values, found = _sealed.read_array(path, _AGAIN)
+        known = self.hashes.get(self._key(path), found)
+        if known != found:
             raise CorruptFile(
-                f"{path} must be a whole piece of a score table, got one that cannot be read "
-                f"({error}): delete it and score again, the rest is kept"
-            ) from None
-        if values.shape[:1] != (self.shards[shard],) or values.ndim != (
-            2 if name == "logits" else 1
-        ):
+                f"{path} must be the piece that {TABLE} names, got another (its SHA-256 differs): "
+                f"{_AGAIN}"
+            )
+        dimensions = 2 if name == "logits" else 1
+        if values.shape[:1] != (self.shards[shard],) or values.ndim != dimensions:
             raise CorruptFile(
-                f"{path} must hold {self.shards[shard]} values, got shape {values.shape}: "
-                "delete it and score again, the rest is kept"
+                f"{path} must hold {self.shards[shard]} values, got shape {values.shape}: {_AGAIN}"
             )
         return values
 
@@ -94,14 +117,36 @@ class TableWriter:
 
     def read_all(self, name: str) -> Array:
         """All shards of all snapshots, (T, n)."""
-        return np.stack([self.read_row(name, epoch) for epoch in self.epochs])
+        first = self.read_row(name, self.epochs[0])
+        every = np.empty((len(self.epochs), *first.shape), first.dtype)
+        every[0] = first
+        ends = np.cumsum(self.shards)[:-1]
+        for row, epoch in zip(every[1:], self.epochs[1:], strict=True):
+            for shard, part in enumerate(np.split(row, ends)):
+                piece = self.read(name, epoch, shard)
+                if piece.dtype != part.dtype:
+                    raise CorruptFile(
+                        f"{self.file(name, epoch, shard)} must hold {part.dtype} as the others, "
+                        f"got {piece.dtype}: {_AGAIN}"
+                    )
+                part[:] = piece
+        return every
+
+    def has_pieces(self, names: Sequence[str], shard: int) -> bool:
+        """Whether anything of a shard is there."""
+        return any(path.exists() for path in self._of_shard(names, shard))
+
+    def _of_shard(self, names: Sequence[str], shard: int) -> Iterator[Path]:
+        """Where the pieces of a shard lie, or would."""
+        for name in (*names, "labels"):
+            yield from (self.file(name, epoch, shard) for epoch in self.epochs)
+        yield from (self.file(name, None, shard) for name in ("y_hat", "y", "logits"))
 
     def remove(self, names: Sequence[str], shard: int) -> None:
         """Remove the pieces of a shard."""
-        numbered = [(name, epoch) for name in (*names, "labels") for epoch in self.epochs]
-        for name, epoch in (*numbered, ("y_hat", None), ("y", None), ("logits", None)):
-            self.file(name, epoch, shard).unlink(missing_ok=True)
-        self.digest_file(shard).unlink(missing_ok=True)
+        with _files.writing(f"to {self.folder}"):
+            for path in (*self._of_shard(names, shard), self.digest_file(shard)):
+                path.unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Make the folders of the pieces survive a power cut."""
@@ -113,12 +158,28 @@ class TableWriter:
         for name in (*names, *RESERVED, _INPUTS):
             _files.remove_partial(self._place / name, _PIECE)
 
+    def hashed(self, layout: Layout) -> Layout:
+        """A layout, with the hash of every piece that is there."""
+        kinds: list[tuple[str, int | None]] = [
+            (name, epoch) for name in (*layout["names"], "labels") for epoch in self.epochs
+        ]
+        kinds += [(name, None) for name in ("y_hat", *_further(layout))]
+        every = [self.file(*kind, i) for kind in kinds for i in range(len(self.shards))]
+        return {
+            **layout,
+            "hashes": {self._key(path): _sealed.sha256(path, _AGAIN) for path in every},
+        }
+
+    def _key(self, path: Path) -> str:
+        """A piece's name in `hashes`."""
+        return path.relative_to(self._place).as_posix()
+
     def finish(
         self, names: Sequence[str], *, has_labels: bool, provenance: Mapping[str, Any]
     ) -> None:
         """Write the file that makes the folder a table."""
         told = described(names, self.epochs, self.shards, has_labels, provenance=provenance)
-        _write_layout(self.folder, told)
+        _write_layout(self.folder, self.hashed(told))
 
 
 @contextmanager
@@ -142,6 +203,7 @@ def replacing(folder: Path, layout: Layout) -> Iterator[TableWriter]:
     writer = writer_of(folder, new)
     yield writer
     writer.flush()
+    new = writer.hashed(new)
     (folder / PLAN).unlink(missing_ok=True)  # the scores that it tells of are no more
     if old is not None:
         _write_layout(folder, {**new, "other": old})
@@ -151,7 +213,9 @@ def replacing(folder: Path, layout: Layout) -> Iterator[TableWriter]:
 
 def writer_of(folder: Path, layout: Layout) -> TableWriter:
     """The files of the table that a layout describes."""
-    return TableWriter(folder, layout["epochs"], layout["shards"], layout["pieces"])
+    writer = TableWriter(folder, layout["epochs"], layout["shards"], layout["pieces"])
+    writer.hashes = layout["hashes"]
+    return writer
 
 
 def described(
@@ -173,20 +237,26 @@ def described(
         "has_logits": has_logits,
         "pieces": "",
         "provenance": dict(provenance),
+        "hashes": {},
     }
+
+
+def _further(layout: Layout) -> list[str]:
+    """Which columns of one value per point there are besides y_hat."""
+    has = {"y": layout["has_labels"], "logits": layout["has_logits"]}
+    return [name for name, there in has.items() if there]
 
 
 def layout_in(folder: Path) -> Layout | None:
     """What `table.json` says, if there is one."""
+    path = folder / TABLE
     try:
-        content = json.loads((folder / TABLE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+        content = _json.load(path, "what names a score table", _SCHEMA, _RESTORE)
+    except FileNotFoundError:
         return None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise CorruptFile(f"{folder / TABLE} must name a score table, got something else")
-    return {"pieces": "", "has_logits": False, "provenance": {}, **content}
+    other = content.get("other")
+    told = {**_EARLIER, **content}
+    return told if other is None else told | {"other": {**_EARLIER, **other}}
 
 
 def _write_layout(folder: Path, layout: Layout) -> None:
@@ -195,7 +265,7 @@ def _write_layout(folder: Path, layout: Layout) -> None:
     `pieces` is the place of its pieces; `other` describes a table of which pieces may lie in the
     other place: the one that was replaced, or one that never came to be.
     """
-    _files.write_bytes(folder / TABLE, json.dumps(layout, indent=1).encode())
+    _files.write_bytes(folder / TABLE, _json.text(layout))
 
 
 def clear(folder: Path, names: Sequence[str] = ()) -> None:
@@ -203,16 +273,17 @@ def clear(folder: Path, names: Sequence[str] = ()) -> None:
     layout = layout_in(folder) or {}
     told = (layout, layout.get("other") or {})
     known = {*names, *RESERVED, _INPUTS}.union(*(part.get("names", ()) for part in told))
-    for place in (folder, folder / _BESIDE):
-        for path in (place / name for name in sorted(known)):
-            _files.remove_partial(path, _PIECE)
-            for file in path.iterdir() if path.is_dir() else ():
-                if _PIECE.fullmatch(file.name):
-                    file.unlink()
-            _remove_empty(path)
-    _remove_empty(folder / _BESIDE)
-    for name in (TABLE, PLAN):
-        (folder / name).unlink(missing_ok=True)
+    with _files.writing(f"to {folder}"):
+        for place in (folder, folder / _BESIDE):
+            for path in (place / name for name in sorted(known)):
+                _files.remove_partial(path, _PIECE)
+                for file in path.iterdir() if path.is_dir() else ():
+                    if _PIECE.fullmatch(file.name):
+                        file.unlink(missing_ok=True)
+                _remove_empty(path)
+        _remove_empty(folder / _BESIDE)
+        for name in (TABLE, PLAN):
+            (folder / name).unlink(missing_ok=True)
 
 
 def _remove_empty(folder: Path) -> None:

@@ -71,9 +71,7 @@ class ScoreTable(Viewed):
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self._kappas = {
-            name: _validate.kappa(kappa, f"kappas[{name!r}]", ndim=(2,)).astype(
-                np.float64, copy=False
-            )
+            name: _validate.scores(kappa, f"kappas[{name!r}]", ndim=(2,))
             for name, kappa in kappas.items()
         }
         if not self._kappas:
@@ -250,7 +248,7 @@ class ScoreTable(Viewed):
         >>> ScoreTable.from_kappa([[0.5, 0.6], [0.9, 0.7]], errors=[0, 1])
         <ScoreTable: softmax; 2 snapshots × 2 points>
         """
-        values = _validate.kappa(kappa, ndim=(2,))
+        values = _validate.scores(kappa, ndim=(2,))
         y = None if errors is None else _validate.errors(errors, values.shape).astype(np.int64)
         labels = np.zeros(values.shape, np.int64)
         return cls({name: values}, labels, y, epochs=epochs)
@@ -270,18 +268,21 @@ class ScoreTable(Viewed):
         epochs : (T,), optional
             1 … T if not given.
         """
-        p = _validate.numbers(probs, "probs").astype(np.float64)
+        given = _validate.numbers(probs, "probs")
+        with np.errstate(over="ignore", invalid="ignore"):  # what no sum of 1 has is refused below
+            p = given.astype(np.float64)
+            off = np.abs(p.sum(axis=-1) - 1) if p.ndim else p
         if p.ndim != 3 or not p.size:
             raise InvalidInput(
                 f"`probs` must be (snapshots, points, classes), got shape {p.shape}: "
                 "stack one array of class probabilities per snapshot"
             )
-        off = np.abs(p.sum(axis=2) - 1)
         if not (off.max() <= _SUM_TOLERANCE and p.min() >= 0):
             t, i = np.unravel_index(int(np.argmax(np.nan_to_num(off, nan=np.inf))), off.shape)
+            total = sum(p[t, i].tolist())
             raise InvalidInput(
                 "`probs` must be ≥ 0 and sum to 1 over the classes, "
-                f"got a sum of {p[t, i].sum():.6g} at snapshot {t}, row {i}: apply softmax first"
+                f"got a sum of {total:.6g} at snapshot {t}, row {i}: apply softmax first"
             )
         labels = p.argmax(axis=2)
         if y is not None:

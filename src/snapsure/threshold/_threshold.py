@@ -17,7 +17,17 @@ from snapsure.threshold._cost import cheapest
 from snapsure.threshold._groups import NEVER, Group, Small, thetas
 from snapsure.threshold._promise import Sample, smallest_risk
 
-_KEYS = ("theta", "coverage", "risk", "delta", "n", "within", "groups", "cost")
+_MAYBE = (float, None)
+SCHEMA = {
+    "theta": _MAYBE,
+    "coverage": float,
+    "risk": _MAYBE,
+    "delta": _MAYBE,
+    "n": (int, None),
+    "within": {str: float},
+    "groups": (None, [[(str, int), _MAYBE], ...]),
+    "cost": (None, [float, float, float]),
+}
 
 
 class Threshold:
@@ -94,7 +104,7 @@ class Threshold:
 
         Tied points are accepted together.
         """
-        score = _validate.kappa(confidence, "confidence")
+        score = _validate.scores(confidence, "confidence")
         share = _validate.fraction(coverage, "coverage") * score.size
         theta, end, _ = tie_groups(score, np.zeros(score.size, dtype=np.bool_))
         at = int(np.searchsorted(end, max(1, math.ceil(share * (1 - 1e-12)))))
@@ -154,7 +164,7 @@ class Threshold:
         >>> chosen.accepts([0.8, 0.8, 0.8], groups=[0, 1, 2])  # nobody has seen site 2
         array([ True, False, False])
         """
-        score = _validate.kappa(confidence, "confidence")
+        score = _validate.scores(confidence, "confidence")
         wrong = _validate.errors(errors, score.shape, of="confidence")
         limit = _validate.fraction(risk, "risk", open_above=True)
         share = _validate.fraction(delta, "delta", open_above=True)
@@ -214,7 +224,7 @@ class Threshold:
         >>> round(chosen.theta, 1), round(chosen.cost.estimate, 1)
         (0.8, 0.9)
         """
-        score = _validate.kappa(confidence, "confidence")
+        score = _validate.scores(confidence, "confidence")
         wrong = _validate.errors(errors, score.shape, of="confidence")
         prices = _validate.at_least(error, 0, "error"), _validate.at_least(review, 0, "review")
         seed = _validate.count(seed, "seed", least=0)
@@ -227,15 +237,14 @@ class Threshold:
         With thresholds by group, `groups` has the group of each point. A group that was not there
         when the threshold was made has no promise, so none of its points is accepted.
         """
-        score = _validate.kappa(confidence, "confidence")
+        score = _validate.scores(confidence, "confidence")
         if self.groups is None:
             if groups is not None:
                 raise InvalidInput(
                     "`groups` must be left out where there is one threshold for all, got some: "
                     "give them to at_risk first"
                 )
-            # as float64, so that a narrower score is not compared with a rounded threshold
-            return score >= np.float64(self.theta)
+            return score >= self.theta
         if groups is None:
             raise InvalidInput(
                 f"`groups` must have the group of each point, got None: there are thresholds for "
@@ -258,12 +267,12 @@ class Threshold:
     @classmethod
     def load(cls, path: str | Path) -> "Threshold":
         """Read what `save` wrote."""
-        return cls.from_dict(_json.read(path, "Threshold", _KEYS))
+        return cls.from_dict(_json.read(path, "Threshold", SCHEMA))
 
     def as_dict(self) -> dict[str, Any]:
         """All of it in JSON's types; an infinite threshold as None."""
         groups = self.groups and [[name, _finite(theta)] for name, theta in self.groups.items()]
-        content = {key: getattr(self, key) for key in _KEYS}
+        content = {key: getattr(self, key) for key in SCHEMA}
         return content | {"theta": _finite(self.theta), "groups": groups}
 
     @classmethod

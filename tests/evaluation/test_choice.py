@@ -1,0 +1,35 @@
+"""Which estimator is deployed: how few points of a kind can choose one."""
+
+import numpy as np
+import pytest
+
+from snapsure import Final, Run, ScoreTable
+from snapsure.errors import InvalidInput
+from snapsure.evaluation._choice import _methods, choose
+
+
+@pytest.mark.parametrize("wrong", [2, 38])
+def test_two_points_of_each_kind_can_choose(wrong):
+    kappa = np.random.default_rng(0).random((1, 40))
+    table = ScoreTable.from_kappa(kappa, np.arange(40) < wrong)
+    assert isinstance(choose(table, "softmax", None, 0).estimator, Final)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 39, 40])
+def test_fewer_cannot(wrong):
+    kappa = np.random.default_rng(0).random((1, 40))
+    table = ScoreTable.from_kappa(kappa, np.arange(40) < wrong)
+    with pytest.raises(InvalidInput) as caught:
+        choose(table, "softmax", None, 0)
+    assert str(caught.value) == (
+        "`table` must have right and wrong points to choose an estimator by, got "
+        f"{wrong} wrong of 40: score more points"
+    )
+
+
+@pytest.mark.parametrize(("snapshots", "passes", "k"), [(40, None, 30), (9, None, 9), (40, 5, 5)])
+def test_aes_averages_as_many_as_may_be_passed_and_at_most_thirty(snapshots, passes, k):
+    table = ScoreTable.from_kappa(np.full((snapshots, 5), 0.5), [0, 1, 0, 1, 0])
+    made = {method.name: method.make() for method in _methods(Run(table), "softmax", passes)}
+    assert made["AES"].k == k
+    assert made["LES"].passes == (snapshots if passes is None else passes)

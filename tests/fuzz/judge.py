@@ -1,0 +1,66 @@
+"""How an outcome is judged: the reference's number, or a sentence of ours; never anything else."""
+
+import math
+from fractions import Fraction
+
+from snapsure.errors import SnapsureError
+
+
+class Wrong(AssertionError):
+    """Another number, or a refusal of what is in order."""
+
+
+def outcome(call, *, must):
+    """What came out; None for a refusal, which must not be where all is in order."""
+    try:
+        return call()
+    except SnapsureError as refusal:
+        if must:
+            raise Wrong(f"refused: {refusal}") from refusal
+        if "got" not in str(refusal):
+            raise Wrong(f"no sentence: {refusal}") from refusal
+        return None
+
+
+def near(ours, exact, *, size=1.0, rel=1e-9):
+    """Refuse a number that is off by more than rounding, beside what was added up."""
+    if exact is None:
+        raise Wrong(f"got {ours} where nothing can be known")
+    bound = rel * max(abs(float(exact)), abs(float(size))) + 1e-322  # the last bits that there are
+    if not (math.isfinite(ours) and abs(Fraction(ours) - Fraction(exact)) <= Fraction(bound)):
+        raise Wrong(f"got {ours}, the reference is {float(exact)}")
+
+
+def shape_of(exact):
+    """The axes of nested lists; None where there are none, or rows of different lengths."""
+    if not isinstance(exact, list):
+        return None if exact is None else ()
+    inner = {shape_of(each) for each in exact}
+    return (len(exact), *inner.pop()) if len(inner) == 1 and None not in inner else None
+
+
+def column(exact, n):
+    """Whether it is n numbers."""
+    return shape_of(exact) == (n,)
+
+
+def by_groups(k, x, *, generalised):
+    """Expected area: tied points each take the mean of their group."""
+    ranked = []
+    for value in sorted(set(k), reverse=True):
+        group = [loss for one, loss in zip(k, x, strict=True) if one == value]
+        ranked += [sum(group) / len(group)] * len(group)
+    total, area = Fraction(0), Fraction(0)
+    for i, loss in enumerate(ranked, 1):
+        total += loss
+        area += total / (len(ranked) if generalised else i)
+    return area / len(ranked)
+
+
+def together(k, x, *, generalised):
+    """Area where tied points are accepted together."""
+    risks = []
+    for theta in k:
+        accepted = [loss for one, loss in zip(k, x, strict=True) if one >= theta]
+        risks.append(sum(accepted) / (len(k) if generalised else len(accepted)))
+    return sum(risks) / len(risks)

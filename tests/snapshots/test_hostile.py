@@ -1,0 +1,214 @@
+"""Files made to harm: names that lead elsewhere, numbers that lie in other files, bombs."""
+
+import json
+import math
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from snapsure import SnapshotStore
+from snapsure.cli import _inputs
+from snapsure.errors import CorruptFile, UnsafeFile
+from snapsure.evaluation._archive import finish, open_contest
+from snapsure.table._packed import unpack
+
+GIB = 1 << 30
+TRUST = "if you trust whoever made it, pass trust=True (--trust on the command line)"
+
+
+def sentence(kind, call, *arguments):
+    with pytest.raises(kind) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+def bomb(path, size, way_out):
+    return (
+        f"{path} must unpack to at most 100 times its size, got {size:,} bytes from "
+        f"{path.stat().st_size:,}, as in a file made to fill the memory: {way_out}"
+    )
+
+
+def zipped(path, name, start=b""):
+    """A file with 256 MiB of zeros after a start, in a hundredth of that; gives its size."""
+    with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=1) as file, file.open(name, "w") as entry:
+        entry.write(start)
+        for _ in range(256):
+            entry.write(bytes(1 << 20))
+        entry.write(b"\0")
+    return len(start) + (256 << 20) + 1
+
+
+class Reader(nn.Module):
+    """A model of Keras's, as far as it matters here."""
+
+    def load_weights(self, filepath):
+        raise AssertionError("it must not come to that")
+
+
+def refused(folder, kind, path, *told):
+    """Whatever is asked of a checkpoint, it is refused with the same sentence."""
+    store = SnapshotStore.adopt(folder)
+    for call in (store.verify, lambda: store.load(1), lambda: store.load_into(Reader(), 1)):
+        assert sentence(kind, call) in told
+
+
+@pytest.mark.parametrize(
+    "name", ["../precious.safetensors", "/precious.safetensors", "..", "a\\b", "c:d", "", 3, None]
+)
+def test_an_index_names_files_beside_it_alone(tmp_path, name):
+    save_file({"w": torch.ones(2)}, tmp_path / "precious.safetensors")
+    path = tmp_path / "run" / "checkpoint-1"
+    path.mkdir(parents=True)
+    if isinstance(name, str) and name.startswith("/"):
+        name = str(tmp_path) + name
+    index = path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": name}}))
+    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path / "run") == (
+        f"{index} must list files beside it, got {name!r}: copy the folder again from a source "
+        "that you trust"
+    )
+
+
+@pytest.mark.parametrize("text", ['{"weight_map": ' + "[" * 10**5, '{"weight_map": {"w": []}}'])
+def test_an_index_that_is_none(tmp_path, text):
+    index = tmp_path / "checkpoint-1" / "model.safetensors.index.json"
+    index.parent.mkdir()
+    index.write_text(text)
+    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path) == (
+        f"{index} must list the shards of a checkpoint, got something else: copy it again"
+    )
+
+
+@pytest.mark.parametrize("epoch", [math.nan, math.inf, 10**30, "[" * 10**5])
+def test_what_the_trainer_cannot_have_told(tmp_path, epoch):
+    """The name tells, as it does where nothing is told."""
+    path = tmp_path / "checkpoint-50"
+    path.mkdir()
+    save_file({"w": torch.ones(2)}, path / "model.safetensors")
+    text = epoch if isinstance(epoch, str) else json.dumps({"epoch": epoch, "global_step": epoch})
+    (path / "trainer_state.json").write_text(text)
+    assert SnapshotStore.adopt(tmp_path).epochs == [50]
+
+
+def elsewhere(file, kind, other):
+    """Put weights into an HDF5 file that lie in another."""
+    import h5py
+
+    if kind == "storage":
+        file.create_dataset("w", (2,), "f4", external=[(str(other), 0, 8)])
+    elif kind == "virtual":
+        layout = h5py.VirtualLayout((2,), "f4")
+        layout[:] = h5py.VirtualSource(str(other), "w", (2,))
+        file.create_virtual_dataset("w", layout)
+    else:
+        file["w"] = h5py.ExternalLink(str(other), "w")
+
+
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize("kind", ["storage", "virtual", "link"])
+def test_weights_that_lie_in_another_file(tmp_path, kind, trust):
+    import h5py
+
+    other, path = tmp_path / "secret.h5", tmp_path / "run" / "epoch-1.weights.h5"
+    path.parent.mkdir()
+    with h5py.File(other, "w") as file:
+        file["w"] = np.ones(2, "f4")
+    with h5py.File(path, "w") as file:
+        file["own"] = np.ones(2, "f4")
+        elsewhere(file, kind, other)
+    store = SnapshotStore.adopt(path.parent, trust=trust)
+    told = (
+        f"{path} must hold all its numbers itself, got w, which lies in another file: save the "
+        "weights again, by model.save_weights(path)"
+    )
+    for call in (store.verify, lambda: store.load(1), lambda: store.load_into(Reader(), 1)):
+        assert sentence(UnsafeFile, call) == told
+
+
+def test_a_small_hdf5_file_of_gibibytes(tmp_path):
+    import h5py
+
+    path = tmp_path / "epoch-1.weights.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("w", (GIB // 2,), "f4", chunks=(1 << 20,))
+    assert path.stat().st_size < 10_000
+    refused(tmp_path, UnsafeFile, path, bomb(path, 2 * GIB, TRUST))
+
+
+def test_a_small_keras_file_that_unpacks_to_a_lot(tmp_path):
+    path = tmp_path / "epoch-1.keras"
+    size = zipped(path, "model.weights.h5")
+    refused(tmp_path, UnsafeFile, path, bomb(path, size, TRUST))
+
+
+def test_a_small_pickle_that_unpacks_to_a_lot(tmp_path):
+    path = tmp_path / "epoch-1.pt"
+    size = zipped(path, "archive/data.pkl", b"\x80\x02}.")
+    assert sentence(UnsafeFile, SnapshotStore.adopt(tmp_path).verify) == bomb(path, size, TRUST)
+
+
+def test_one_number_that_stands_for_gibibytes(tmp_path):
+    path = tmp_path / "epoch-1.pt"
+    torch.save({"w": torch.ones(1).expand(GIB // 2)}, path)
+    assert path.stat().st_size < 10_000
+    told = bomb(path, 2 * GIB, TRUST)
+    assert sentence(UnsafeFile, SnapshotStore.adopt(tmp_path).verify) == told
+    assert sentence(UnsafeFile, SnapshotStore(tmp_path / "run").save, path, 1) == told
+    trusted = SnapshotStore.adopt(tmp_path, trust=True).load(1)  # as it says; nothing is copied
+    assert trusted["w"].shape == (GIB // 2,)
+
+
+def test_a_small_npz_that_unpacks_to_a_lot(tmp_path):
+    path = tmp_path / "data.npz"
+    header = np.lib.format.magic(1, 0) + b"\x76\0" + b" " * 0x75 + b"\n"
+    size = zipped(path, "x.npy", header)
+    assert sentence(UnsafeFile, _inputs.data_of, str(path), "--data") == (
+        bomb(path, size, "write it by np.savez, which does not compress")
+    )
+
+
+def test_a_small_archive_that_unpacks_to_a_lot(tmp_path):
+    """A packed table, and a run of a packed contest."""
+    path = tmp_path / "words" / "seed-0.npz"
+    path.parent.mkdir()
+    size = zipped(path, "epochs.npy")
+    again = "take it from the archive again"
+    assert sentence(UnsafeFile, unpack, path) == bomb(path, size, f"{again}, or pack it again")
+    finish({"words": 1}, {}, tmp_path)
+    assert sentence(UnsafeFile, open_contest, tmp_path) == bomb(path, size, again)
+
+
+def test_what_compresses_well_is_no_bomb(tmp_path):
+    """A hundred times, or 256 MiB, are for honest files."""
+    path = tmp_path / "data.npz"
+    x = np.zeros((1 << 20, 8), np.float32)
+    np.savez_compressed(path, x=x)
+    assert x.nbytes > 100 * path.stat().st_size
+    assert np.array_equal(_inputs.data_of(str(path), "--data")[0], x)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"snapsure.dtypes": "["},
+        {"snapsure.dtypes": "[1]"},
+        {"snapsure.dtypes": '{"w": "nn"}'},
+        {"snapsure.dtypes": '{"w": ["float32"]}'},
+        {"snapsure.dtypes": '{"v": "float32"}'},
+        {"snapsure.aliases": '{"v": "u"}'},
+        {"snapsure.aliases": '{"v": {}}'},
+        {"snapsure.aliases": "[" * 10**5},
+    ],
+)
+def test_metadata_of_a_snapshot_that_is_none(tmp_path, metadata):
+    path = tmp_path / "epoch-1.safetensors"
+    save_file({"w": torch.ones(2)}, path, metadata)
+    assert sentence(CorruptFile, SnapshotStore.adopt(tmp_path).verify) == (
+        f"{path} must say of its own tensors which are the same and what they were before "
+        "rounding, got something else: restore it, or save that snapshot again"
+    )

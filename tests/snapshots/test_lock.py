@@ -1,0 +1,257 @@
+"""One writer: where locks work, where they do not, and whoever holds them."""
+
+import errno
+import gc
+import os
+import platform
+import re
+import signal
+
+import pytest
+import torch
+
+from snapsure import SnapshotStore
+from snapsure.errors import StorageError, StoreLocked
+from snapsure.snapshots import _lock
+from tests import processes
+
+LOADED = ("torch", "snapsure.snapshots")
+
+# Saves until it is refused, and says what was saved. Both are ready before either begins.
+WRITER = """
+    import errno, fcntl, sys, time, torch
+    from pathlib import Path
+    from snapsure import SnapshotStore
+    from snapsure.errors import StoreLocked
+
+    folder, number = Path(sys.argv[1]), int(sys.argv[2])
+
+    def flock(handle, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    fcntl.flock = flock
+    (folder.parent / f"ready-{number}").touch()
+    while len(list(folder.parent.glob("ready-*"))) < 2:
+        time.sleep(0.001)
+    store = SnapshotStore(folder)
+    for i in range(int(sys.argv[3])):
+        epoch = 10 * i + number
+        try:
+            store.save({"w": torch.full((50_000,), 100.0 * epoch + number)}, epoch)
+        except StoreLocked as error:
+            print(error, flush=True)
+            break
+        print("saved", epoch, flush=True)
+"""
+
+
+def sentence(kind, call, *arguments):
+    with pytest.raises(kind) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+def weights(value=1.0):
+    return {"w": torch.full((2,), value)}
+
+
+def two_writers(folder, saves):
+    """What each has saved, and what it was told in the end."""
+    with (
+        processes.forked(WRITER, folder, 1, saves, loaded=LOADED) as first,
+        processes.forked(WRITER, folder, 2, saves, loaded=LOADED) as second,
+    ):
+        for writer in (first, second):
+            assert writer.wait() == 0, writer.stderr
+        lines = [writer.stdout.splitlines() for writer in (first, second)]
+    saved = [[int(line.split()[1]) for line in own if line.startswith("saved")] for own in lines]
+    told = [[line for line in own if not line.startswith("saved")] for own in lines]
+    return saved, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", range(3))
+def test_two_writers_where_locks_do_not_work_lose_nothing(tmp_path, run):
+    folder = tmp_path / "run"
+    saved, told = two_writers(folder, saves=30)
+    store = SnapshotStore(folder)
+    store.verify()
+    assert store.epochs == sorted(saved[0] + saved[1])
+    for number, own in enumerate(saved, 1):
+        for epoch in own:
+            assert float(store.load(epoch)["w"][0]) == 100.0 * epoch + number
+    # One is refused at its next turn, and the other goes on to its end; unless it had come to that
+    # before the other began.
+    assert max(map(len, saved)) == 30
+    ends = [line for own in told for line in own]
+    if not ends:
+        assert [*map(len, saved)] == [30, 30]
+        return
+    assert len(ends) == 1
+    assert re.fullmatch(
+        re.escape(f"{folder} must have one writer, got a second: ")
+        + r"(another process|process \d+|one that process \d+ started before it died)"
+        + " has changed the manifest since this process saw it, so locks do not work there: end "
+        "one of the two, and start the other again",
+        ends[0],
+    )
+
+
+def test_where_locks_only_seem_to_work_the_manifest_tells(tmp_path, monkeypatch):
+    """Two machines whose locks are their own: to each it seems to be alone."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    here, there = SnapshotStore(tmp_path), SnapshotStore(tmp_path)
+    here.save(weights(1.0), 1)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(_lock, "_held", {})
+        elsewhere.setattr(platform, "node", lambda: "node7")
+        there.save(weights(2.0), 2)
+        there_lock = there._lock
+    del there
+    expected = (
+        f"{tmp_path} must have one writer, got a second: process {os.getpid()} on node7 has "
+        "changed the manifest since this process saw it, so locks do not work there: end one of "
+        "the two, and start the other again"
+    )
+    for call, *arguments in ((here.save, weights(), 3), (here.remove, 1), (here.rewind, 0)):
+        for _ in range(2):  # it stays so
+            assert sentence(StoreLocked, call, *arguments) == expected
+    assert here.epochs == [1, 2]
+    here.verify()
+    assert [float(here.load(epoch)["w"][0]) for epoch in (1, 2)] == [1.0, 2.0]
+    del here, there_lock, call, arguments
+    gc.collect()  # what was refused kept its frames
+    SnapshotStore(tmp_path).save(weights(), 3)  # who comes after both is alone
+
+
+@pytest.mark.parametrize("moment", ["snapshot", "manifest"])
+def test_a_manifest_that_changes_while_a_snapshot_is_written(tmp_path, monkeypatch, moment):
+    """The other's snapshot of the same epoch is neither replaced nor forgotten."""
+    store = SnapshotStore(tmp_path / "run")
+    store.save(weights(1.0), 1)
+    other = SnapshotStore(tmp_path / "other")
+    for epoch in (1, 2):
+        other.save(weights(float(epoch)), epoch)
+    replace, renamed = os.fsync, []
+
+    def fsync(handle):
+        """The other process is done in the moment in which this one waits for the disk."""
+        replace(handle)
+        renamed.append(handle)
+        if len(renamed) == {"snapshot": 1, "manifest": 3}[moment]:
+            for name in ("epoch-000002.safetensors", "manifest.json"):
+                (store.path / name).write_bytes((other.path / name).read_bytes())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        with pytest.raises(StoreLocked):
+            store.save(weights(3.0), 2)
+    assert not list(store.path.glob(".partial-*"))
+    store.verify()
+    assert float(store.load(2)["w"][0]) == 2.0
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL])
+def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
+    def none(*_):
+        raise OSError(number, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    SnapshotStore(tmp_path).save(weights(), 1)
+    other = tmp_path / ".partial-0123456789ab-epoch-000009.safetensors"
+    other.write_bytes(b"half")  # a second writer may be at it
+    SnapshotStore(tmp_path).save(weights(), 2)
+    assert SnapshotStore(tmp_path).epochs == [1, 2]
+    assert not (tmp_path / ".lock.turn").exists()
+    assert other.exists()
+
+
+def test_a_writer_that_died_where_there_are_no_locks(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    monkeypatch.setattr(_lock, "_PATIENCE", 0)
+    mark = tmp_path / ".lock.turn"
+    mark.write_text("4711\nanother-machine\n")  # of a machine whose processes nobody here can see
+    store = SnapshotStore(tmp_path)
+    assert sentence(StoreLocked, store.save, weights(), 1) == (
+        f"{tmp_path} must have one writer, got a second, or one that died there: if no process is "
+        f"writing snapshots there, delete {mark}"
+    )
+    mark.unlink()  # as it says
+    store.save(weights(), 1)
+    assert store.epochs == [1]
+
+
+def test_links_are_not_followed(tmp_path):
+    precious = tmp_path / "precious.txt"
+    for name in (".lock", ".lock.pid"):
+        folder = tmp_path / f"run{name}"
+        folder.mkdir()
+        precious.write_text("precious")
+        (folder / name).symlink_to(precious)
+        store = SnapshotStore(folder)
+        if name == ".lock":
+            assert sentence(StorageError, store.save, weights(), 1) == (
+                f"{folder / name} must be a file of the store's own, got a link to elsewhere: "
+                "delete it"
+            )
+            (folder / name).unlink()  # as it says
+        store.save(weights(), 1)
+        assert precious.read_text() == "precious"
+        assert store.epochs == [1]
+
+
+FORKING = """
+    import os, sys, time
+    import torch
+    from snapsure import SnapshotStore
+    store = SnapshotStore(sys.argv[1])
+    store.save({"w": torch.ones(2)}, 1)
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_child_of_a_writer_that_died_does_not_hold_the_lock(tmp_path):
+    with processes.forked(FORKING, tmp_path, loaded=LOADED) as writer:
+        processes.until(lambda: "\n" in writer.stdout, writer)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        os.kill(int(writer.stdout), 0)  # it lives
+        SnapshotStore(tmp_path).save(weights(), 2)
+        os.kill(int(writer.stdout), signal.SIGKILL)
+    assert SnapshotStore(tmp_path).epochs == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("told", "who"),
+    [
+        ("{alive} {here}", "process {alive}"),
+        ("{alive}", "process {alive}"),  # as earlier versions wrote it
+        ("{dead} {here}", "one that process {dead} started before it died"),
+        ("{dead} node7", "process {dead} on node7"),
+        ("", "another process"),
+        ("\0\0", "another process"),
+    ],
+)
+def test_who_holds_the_lock(tmp_path, told, who):
+    dead = processes.run("import os; print(os.getpid())")
+    names = {"alive": os.getppid(), "dead": int(dead.stdout), "here": platform.node()}
+    code = """
+        import fcntl, os, sys, time
+        handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        print("held", flush=True)
+        time.sleep(600)
+    """
+    with processes.forked(code, tmp_path / ".lock") as holder:
+        processes.until(lambda: "held" in holder.stdout, holder)
+        (tmp_path / ".lock.pid").write_text(told.format(**names))
+        assert sentence(StoreLocked, SnapshotStore(tmp_path).save, weights(), 1) == (
+            f"{tmp_path} must have one writer, got a second: {who.format(**names)} is writing "
+            "snapshots there: record into another folder, or end that process"
+        )
