@@ -6,6 +6,7 @@ import pytest
 from snapsure import ScoreTable, eaurc
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.paper.archive import Experiment, pack, unpack
+from snapsure.paper.tables import table1
 from tests.evaluation.test_evaluate import simulated
 
 
@@ -75,6 +76,46 @@ def test_experiment_there_and_back(tmp_path):
     assert read.ensemble is None
     Experiment(about, [table, table], table).save(tmp_path)
     assert Experiment.open(tmp_path).ensemble is not None
+
+
+def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
+    table = simulated()
+    kappa, some = {"nn_distance": table.kappa("softmax")[1::2]}, table.epochs[1::2]
+    near = ScoreTable(kappa, table.labels[1::2], table.y, epochs=some)
+    about = {"dataset": "d", "scale": "s", "networks": [[], []]}
+    Experiment(about, [table, table], None, [near, near]).save(tmp_path)
+    read = Experiment.open(tmp_path)
+    assert [part.epochs.tolist() for part in read.of("nn_distance")] == [some.tolist()] * 2
+    assert read.of("softmax") == read.tables
+    assert read.of("margin") == ()
+    assert "nn_distance" in table1(read)
+
+
+def test_networks_of_two_machines_become_one_experiment(tmp_path):
+    table, other = simulated(), simulated(1)
+    about = {"dataset": "d", "scale": "s", "recipe": {"drop": (1, 2)}, "networks": [["a"], ["b"]]}
+    Experiment(about, [table, table], table).save(tmp_path)
+    earlier = Experiment.open(tmp_path)
+    ours = Experiment({**about, "seeds": [4], "networks": [["c"]]}, [other], None)
+    both = ours.beside(earlier)
+    both.save(tmp_path)
+    read = Experiment.open(tmp_path)
+    assert (read.seeds, read.about["networks"]) == ([0, 1, 4], [["a"], ["b"], ["c"]])
+    assert np.array_equal(read.tables[2].errors, other.errors)
+    assert both.ensemble is earlier.ensemble
+    alone = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, table.y)
+    for wrong in (
+        Experiment({**ours.about, "seeds": [1]}, [other], None),
+        Experiment({**ours.about, "recipe": {"drop": (1, 3)}}, [other], None),
+        Experiment(ours.about, [alone], None),
+    ):
+        with pytest.raises(InvalidInput) as refusal:
+            wrong.beside(earlier)
+        assert str(refusal.value) == (
+            "--beside must be results of other seeds, of the same data set, scale, recipe and "
+            f"scores, got d at scale s, seeds 0, 1 for d at scale s, seeds {wrong.seeds[0]}: "
+            "choose other results"
+        )
 
 
 def test_scores_are_called_as_the_archive_says(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure.paper.networks import Pixels, quick, resnet18, vgg16
+from snapsure.paper.networks import Pixels, Whitening, quick, resnet18, vgg16
 
 
 def weights(network):
@@ -38,12 +38,34 @@ def test_vgg16_has_sixteen_layers_with_weights_and_heavy_dropout():
     assert not [m for m in vgg16(10, dropout=(0, 0, 0)).modules() if isinstance(m, nn.Dropout)]
 
 
-def test_quick_has_a_fifth_of_vgg16s_multiplications():
+def test_quick_has_a_sixth_of_vgg16s_multiplications():
     counts = [multiplications(make(100), 32) for make in (quick, vgg16)]
-    assert counts[0] == 67_050_528
-    assert 0.19 < counts[0] / counts[1] < 0.22
-    assert weights(quick(100)) == 1_804_244
+    assert 1 / 7 < counts[0] / counts[1] < 1 / 6
+    # Convolutions by (channels, out): whitening with its bias, six of 3 × 3, then the head.
+    shapes = [(24, 32), (32, 32), (32, 128), (128, 128), (128, 256), (256, 512)]
+    normalised = sum(2 * out for _, out in shapes)
+    head = 512 * 256 + 256 + 2 * 256 + 256 * 100 + 100
+    expected = 24 * 13 + sum(9 * a * b for a, b in shapes) + normalised + head
+    assert weights(quick(100)) == expected
     assert [m.p for m in quick(10).modules() if isinstance(m, nn.Dropout)] == [0.5]
+
+
+def test_whitening_makes_patches_uncorrelated_and_loses_nothing():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(50, 3, 9, 9, generator=generator).cumsum(dim=2).cumsum(dim=3)
+    layer = Whitening()
+    layer.fit(images)
+    found = layer(images).permute(0, 2, 3, 1).reshape(-1, 24)
+    moments = found[:, :12].T @ found[:, :12] / len(found)
+    assert torch.allclose(moments, torch.eye(12), atol=0.02)  # the smallest variances are damped
+    assert torch.equal(found[:, 12:], -found[:, :12])
+    assert [p.requires_grad for p in layer.parameters()] == [False, True]
+
+
+def test_a_convolution_of_quick_begins_by_handing_its_input_through():
+    first = quick(10, width=32)[2]
+    images = torch.randn(2, 24, 6, 6, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(first(images)[:, :24], images, atol=1e-6)
 
 
 def multiplications(network, side):
@@ -75,7 +97,7 @@ def test_shapes_and_gradients(make, side):
     logits = network(torch.randn(3, 3, side, side))
     assert logits.shape == (3, 7)
     logits.sum().backward()
-    assert all(p.grad is not None for p in network.parameters())
+    assert all(p.grad is not None for p in network.parameters() if p.requires_grad)
 
 
 def test_pixels_normalise_cut_and_lie_channels_last():

@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from snapsure import Ensemble, SnapshotStore, score
+from snapsure import Ensemble, ScoreTable, SnapshotStore, score
+from snapsure.paper import recipes
 from snapsure.paper.archive import Experiment
+from snapsure.paper.run import Study, score_one
 from snapsure.paper.train import build, validation
 from snapsure.scoring._recorded import recorded
 from tests import processes
@@ -116,6 +119,23 @@ def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
     assert np.array_equal(ours.labels, scored.labels)
     packed = Experiment.open(folder / "mine" / "results").ensemble
     assert np.allclose(packed.kappa("softmax"), ours.kappa("softmax"), rtol=1e-3)
+
+
+def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
+    folder, _, _ = done
+    how = replace(TINY, neighbours_every=3, passes=None)
+    monkeypatch.setitem(recipes._SMALL, "cpu", how)
+    lines = []
+    tables = score_one(
+        Study("cifar10", "cpu", folder / "mine", cifar), 0, parts(cifar), lines.append
+    )
+    assert lines == ["seed 0: scoring 2 snapshots (nn_distance)"]
+    assert [(table.names, table.epochs.tolist()) for table in tables] == [
+        (["softmax"], [1, 2, 3, 4]),
+        (["nn_distance"], [1, 4]),
+    ]
+    every = ScoreTable.open(folder / "mine" / "seed-0" / "scores")
+    assert np.array_equal(tables[1].kappa("nn_distance"), every.kappa("nn_distance")[[0, 3]])
 
 
 def test_from_results_in_seconds_without_training(done):

@@ -27,9 +27,13 @@ def reproduce(
     scale: Scale = "cpu",
     data: Data = None,
     out: Out = None,
-    networks: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many, seeds 0, 1, …; as many as the scale has if not given."),
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Of a network, once for each; as many as the scale has if none."),
+    ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(help="Results of other seeds, from another machine: theirs come first."),
     ] = None,
     source: Annotated[
         Path | None,
@@ -57,11 +61,11 @@ def reproduce(
 
             wanted = study(dataset, scale, data, out)
             fabric = launched(accelerator, devices, precision)
-            done = run.run(wanted, fabric, teller(Console(stderr=True)), networks)
+            done = run.run(wanted, fabric, teller(Console(stderr=True)), seed)
             if done is None:  # another process of the same training has it
                 return
             source = out = wanted.out / "results"
-            done.save(source)
+            (done if beside is None else done.beside(Experiment.open(beside))).save(source)
         experiment = Experiment.open(source)
         shown = outcome.compute(experiment, names)
         written = [] if out is None else outcome.write(experiment, names, shown, out)

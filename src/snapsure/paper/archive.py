@@ -1,12 +1,14 @@
 """The outcome of an experiment in a few megabytes: what tables and figures are computed from.
 
 A folder with `experiment.json` (recipe, and what became of each training) and score tables packed
-as `seed-0.npz` … and `ensemble.npz`. Reading it takes NumPy alone. Where a κ is called otherwise
+as `seed-0.npz` …, `ensemble.npz`, and `nn_distance-seed-0.npz` … where that κ was measured at fewer
+snapshots than the others. Reading it takes NumPy alone. Where a κ is called otherwise
 since it was packed, `renamed` in `experiment.json` has its old name and its new one.
 
 Tables and figures are computed from what was packed.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,15 @@ from snapsure.table._packed import pack, unpack
 
 _ABOUT = "experiment.json"
 _ENSEMBLE = "ensemble.npz"
+_APART = "nn_distance"
 _AGAIN = "take it from the archive again"
-_SCHEMA = {"dataset": str, "scale": str, "networks": [list, ...], "renamed?": {str: str}}
+_SCHEMA = {
+    "dataset": str,
+    "scale": str,
+    "networks": [list, ...],
+    "seeds?": [int, ...],
+    "renamed?": {str: str},
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,12 @@ class Experiment:
     about: Mapping[str, Any]  # "dataset", "scale", "recipe", "networks"; perhaps "renamed"
     tables: Sequence[ScoreTable]
     ensemble: ScoreTable | None
+    apart: Sequence[ScoreTable] = ()  # of NN-distance alone, where it has other snapshots
+
+    def of(self, kappa: str) -> Sequence[ScoreTable]:
+        """The networks' tables that have a κ; none if it was not measured."""
+        tables = self.apart if self.apart and kappa == _APART else self.tables
+        return tables if all(kappa in table.names for table in tables) else ()
 
     @staticmethod
     def open(folder: Path) -> "Experiment":
@@ -43,8 +58,44 @@ class Experiment:
         about = _json.load(path, "what tells of an experiment", _SCHEMA, _AGAIN)
         count, renamed = len(about["networks"]), about.get("renamed", {})
         tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
-        several = (folder / _ENSEMBLE).exists()
-        return Experiment(about, tables, unpack(folder / _ENSEMBLE) if several else None)
+        ensemble = folder / _ENSEMBLE
+        apart = [folder / _seed(i, _APART) for i in range(count)]
+        return Experiment(
+            about,
+            tables,
+            unpack(ensemble) if ensemble.exists() else None,
+            [unpack(path) for path in apart if apart[0].exists()],
+        )
+
+    def beside(self, earlier: "Experiment") -> "Experiment":
+        """Both as one, the earlier networks first; the ensemble is that of more networks.
+
+        An ensemble's answers need the logits of all its networks, which are not packed.
+        """
+        kinds = [(one.about["dataset"], one.about["scale"], one._recipe) for one in (earlier, self)]
+        seeds = [*earlier.seeds, *self.seeds]
+        if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds) or _lacks(self, earlier):
+            raise InvalidInput(
+                "--beside must be results of other seeds, of the same data set, scale, recipe and "
+                f"scores, got {_words(earlier)} for {_words(self)}: choose other results"
+            )
+        networks = [*earlier.about["networks"], *self.about["networks"]]
+        larger = max(earlier, self, key=lambda one: (one.ensemble is not None, len(one.tables)))
+        return Experiment(
+            {**self.about, "seeds": seeds, "networks": networks},
+            [*earlier.tables, *self.tables],
+            larger.ensemble,
+            [*earlier.apart, *self.apart],
+        )
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the networks, in their order."""
+        return list(self.about.get("seeds", range(len(self.tables))))
+
+    @property
+    def _recipe(self) -> Any:
+        return json.loads(json.dumps(self.about.get("recipe")))  # tuples as lists, as in a file
 
     def save(self, folder: Path) -> None:
         """Write it; what makes the folder one comes last."""
@@ -53,10 +104,26 @@ class Experiment:
             (folder / old).unlink(missing_ok=True)
         for i, table in enumerate(self.tables):
             pack(table, folder / _seed(i))
+        for i, table in enumerate(self.apart):
+            pack(table, folder / _seed(i, _APART))
         if self.ensemble is not None:
             pack(self.ensemble, folder / _ENSEMBLE)
         _files.write_bytes(folder / _ABOUT, _json.text({**self.about}) + b"\n")
 
 
-def _seed(i: int) -> str:
-    return f"seed-{i}.npz"
+def _lacks(one: Experiment, other: Experiment) -> bool:
+    """Whether a κ of one is not there for all networks of the other, or the other way round."""
+    names = [
+        [set(table.names) for table in (*each.tables[:1], *each.apart[:1])] for each in (one, other)
+    ]
+    return names[0] != names[1]
+
+
+def _words(experiment: Experiment) -> str:
+    facts = experiment.about
+    seeds = ", ".join(map(str, experiment.seeds))
+    return f"{facts['dataset']} at scale {facts['scale']}, seeds {seeds}"
+
+
+def _seed(i: int, kappa: str | None = None) -> str:
+    return f"{kappa}-seed-{i}.npz" if kappa else f"seed-{i}.npz"

@@ -17,12 +17,12 @@ _ALONG = {2: ["softmax"], 3: ["mc_dropout_variance", "mc_dropout"], 4: ["nn_dist
 
 def draw(experiment: Experiment, folder: Path) -> list[Path]:
     """Figures 1 (RC curve), 2, 3 and 4 (κ and E-AURC along training), of the κ there are."""
-    table = experiment.tables[0]
     where = f"{experiment.about['dataset']}, scale {experiment.about['scale']}, seed 0"
-    paths = [_rc_curves(table, folder, where)]
+    paths = [_rc_curves(experiment.tables[0], folder, where)]
     for number, names in _ALONG.items():
-        for name in [name for name in names if name in table.names][:1]:
-            paths.append(_along(table, name, folder / f"figure{number}.png", where))
+        for name in [name for name in names if experiment.of(name)][:1]:
+            path = folder / f"figure{number}.png"
+            paths.append(_along(experiment.of(name)[0], name, path, where))
     return paths
 
 

@@ -86,28 +86,53 @@ def vgg16(
     return network
 
 
-def quick(classes: int, *, width: int = 40, dropout: float = 0.5) -> nn.Sequential:
-    """Six convolutions of 3 × 3 for 32 × 32 images; 1.8 million weights at width 40.
+class Whitening(nn.Conv2d):
+    """A convolution of 2 × 2 whose 24 channels are uncorrelated, never trained (Page 2018).
 
-    A fifth of VGG-16's multiplications: each block pools right after its first convolution, and
-    most channels are where images are small already.
+    Along each of the 12 principal directions of small patches there is a channel, and one against
+    it, so that a ReLU behind them loses nothing. With it, and convolutions that begin as `quick` has
+    them, a network is 64 % wrong after one pass over CIFAR-100, and 76 % without (one seed).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(3, 24, 2)
+        self.weight.requires_grad_(False)
+
+    def fit(self, images: Tensor) -> None:
+        """Take the directions from normalised images (n, 3, height, width)."""
+        patches = nn.functional.unfold(images.double(), 2).permute(0, 2, 1).reshape(-1, 12)
+        variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))
+        # Noise alone lies along the least direction: it is not blown up to the size of the others.
+        filters = directions.T / (variances + 5e-4).sqrt()[:, None]
+        with torch.no_grad():
+            self.weight.copy_(torch.cat((filters, -filters)).view_as(self.weight))
+            self.bias.zero_()  # type: ignore[union-attr]
+
+
+def quick(classes: int, *, width: int = 32, dropout: float = 0.5) -> nn.Sequential:
+    """Seven convolutions for 32 × 32 images; 1.9 million weights at width 32.
+
+    A sixth of VGG-16's multiplications: each block pools right after its first convolution, most
+    channels are where images are small already, and the first layer needs no training.
 
     Parameters
     ----------
     classes : int
         Outputs.
     width : int
-        Channels of the first block; the others have four and eight times as many.
+        Channels of the first block; the others have four and eight times as many, the last
+        convolution 16 times.
     dropout : float
         After the hidden layer; 0 leaves the layer out.
     """
-    layers: list[nn.Module] = [*_convolution(3, 24, 2), nn.ReLU(inplace=True)]
+    layers: list[nn.Module] = [Whitening(), nn.ReLU(inplace=True)]
     channels = 24
-    for out in (width, 4 * width, 8 * width):
-        first, normalised = _convolution(channels, out, 3)
-        layers += [first, nn.MaxPool2d(2), normalised, nn.ReLU(inplace=True)]
-        layers += [*_convolution(out, out, 3), nn.ReLU(inplace=True)]
-        channels = out
+    for first, second in ((1, 1), (4, 4), (8, 16)):
+        layers += [_convolution(channels, first * width), nn.MaxPool2d(2)]
+        layers += [nn.BatchNorm2d(first * width), nn.ReLU(inplace=True)]
+        channels = second * width
+        layers += [_convolution(first * width, channels)]
+        layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
     layers += [
         nn.MaxPool2d(3),
         nn.Flatten(),
@@ -117,9 +142,7 @@ def quick(classes: int, *, width: int = 40, dropout: float = 0.5) -> nn.Sequenti
         *_dropout(dropout),
         nn.Linear(256, classes),
     ]
-    network = nn.Sequential(*layers)
-    _start_weights(network)
-    return network
+    return nn.Sequential(*layers)
 
 
 def resnet18(classes: int, *, width: int = 64) -> nn.Sequential:
@@ -165,12 +188,11 @@ class Residual(nn.Module):
         return torch.relu(self.body(x) + self.around(x))
 
 
-def _convolution(channels: int, out: int, side: int) -> tuple[nn.Module, nn.Module]:
-    """One of side × side, and its normalisation; the even one makes images a pixel smaller."""
-    return (
-        nn.Conv2d(channels, out, side, padding=(side - 1) // 2, bias=False),
-        nn.BatchNorm2d(out),
-    )
+def _convolution(channels: int, out: int) -> nn.Conv2d:
+    """One of 3 × 3 that begins by handing its input through, and learns the rest (Jordan 2024)."""
+    convolution = nn.Conv2d(channels, out, 3, padding=1, bias=False)
+    nn.init.dirac_(convolution.weight.data[:channels])
+    return convolution
 
 
 def _dropout(p: float) -> list[nn.Module]:

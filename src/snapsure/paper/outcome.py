@@ -112,10 +112,17 @@ def _table1(experiment: Experiment) -> Shown:
                 cells = [_with_gain(value, base) if value else "" for value in averaged]
                 rows.append(["", whose, f"{base:.2f}", *cells])
     columns = ["κ", "", "final", *(f"AES k={k}" for k in tables.AVERAGED)]
-    there = len(AES(max(tables.AVERAGED)).snapshots(experiment.tables[0].epochs))
     title = f"Table 1: E-AURC ×10³ of AES ({_networks(experiment)})"
-    if there < max(tables.AVERAGED):
-        title += f"; k={max(tables.AVERAGED)} averages the {there} snapshots there are"
+    most = max(tables.AVERAGED)
+    there = {
+        len(AES(most).snapshots(part[0].epochs)): name
+        for name in reversed(tables.KAPPAS)
+        if (part := experiment.of(name))
+    }
+    for count, name in reversed(there.items()):
+        if count < most:
+            title += f"; k={most} averages the {count} snapshots there are"
+            title += f" of {name}" if len(there) > 1 else ""
     return Shown(title, columns, rows, content)
 
 
@@ -211,7 +218,8 @@ def _motivation(experiment: Experiment) -> Shown:
             for group in ("surer", "less_sure"):
                 part = network[group]
                 cells += [str(part["best_epoch"]), _area(part["best"]), _area(part["final"])]
-            rows.append([name if i == 0 else "", str(i) if len(networks) > 1 else "", *cells])
+            seed = str(experiment.seeds[i]) if len(networks) > 1 else ""
+            rows.append([name if i == 0 else "", seed, *cells])
     columns = ["κ", "seed", "surer half: best epoch", "best", "final"]
     columns += ["less sure half: best epoch", "best", "final"]
     last = experiment.tables[0].epochs[-1]
@@ -221,9 +229,9 @@ def _motivation(experiment: Experiment) -> Shown:
 def _about(experiment: Experiment) -> Shown:
     content = tables.about(experiment)
     rows = [
-        [f"seed {i}", "", f"{right:.1%}", f"{wrong:.1%}"]
-        for i, (right, wrong) in enumerate(
-            zip(content["training_accuracy"], content["test_error"], strict=True)
+        [f"seed {seed}", "", f"{right:.1%}", f"{wrong:.1%}"]
+        for seed, right, wrong in zip(
+            experiment.seeds, content["training_accuracy"], content["test_error"], strict=True
         )
     ]
     if content["ensemble_error"] is not None:

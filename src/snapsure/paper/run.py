@@ -1,6 +1,6 @@
 """From a recipe to an experiment's outcome: train what is not trained, score what is not scored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from snapsure.scores import MCDropout, NNDistance, SoftmaxResponse
 from snapsure.scores._base import Kappa
 from snapsure.scoring import score
 from snapsure.scoring._recorded import recorded
+from snapsure.snapshots import Snapshots, SnapshotStore
 from snapsure.table import ScoreTable
 from snapsure.training._epochs import read_history
 
@@ -70,37 +71,61 @@ def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, tell: Tell)
         train(study.recipe, parts, folder, seed, fabric, lambda line: tell(f"seed {seed}: {line}"))
 
 
-def score_one(study: Study, seed: int, parts: Parts, tell: Tell) -> ScoreTable:
-    """κ of all snapshots of one seed, or what is left of it."""
+def score_one(study: Study, seed: int, parts: Parts, tell: Tell) -> list[ScoreTable]:
+    """κ of the snapshots of one seed, or what is left of it.
+
+    A second table has NN-distance where it is measured at fewer snapshots than the others.
+    """
     folder, how = study.folder(seed), study.recipe
-    kappas: list[Kappa] = []
+    store = SnapshotStore(folder / "snapshots")
+    every, apart = _kappas(how, parts)
+    test = (parts.test.pixels, parts.test.labels)
+
+    def scored(kappas: list[Kappa], snapshots: Snapshots, out: str) -> ScoreTable:
+        names = ", ".join(kappa.name for kappa in kappas)
+        tell(f"seed {seed}: scoring {len(snapshots.epochs)} snapshots ({names})")
+        return score(build(how, parts), snapshots, test, kappas, out=folder / out)
+
+    if every:
+        tables = [scored([SoftmaxResponse(), *every], store, "scores")]
+    else:
+        tables = [recorded(validation(folder))]
+    if apart:
+        some = store.select(store.epochs[:: -how.neighbours_every][::-1])
+        tables.append(scored(apart, some, "scores-apart"))
+    return tables
+
+
+def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
+    """Those besides softmax response: of every snapshot, and of some."""
+    every: list[Kappa] = []
+    apart: list[Kappa] = []
     if how.neighbours is not None:
         reference = parts.train.first(how.images)
-        kappas.append(NNDistance((reference.pixels, reference.labels), k=how.neighbours))
+        near = NNDistance((reference.pixels, reference.labels), k=how.neighbours)
+        (every if how.neighbours_every == 1 else apart).append(near)
     if how.passes is not None:
         for statistic in how.mc_statistics:
-            kappas.append(MCDropout(how.passes, how.mc_rate, how.mc_layers, statistic))
-    if not kappas:
-        return recorded(validation(folder))
-    tell(f"seed {seed}: scoring {how.epochs} snapshots")
-    test = (parts.test.pixels, parts.test.labels)
-    kappas.insert(0, SoftmaxResponse())
-    return score(build(how, parts), folder / "snapshots", test, kappas, out=folder / "scores")
+            every.append(MCDropout(how.passes, how.mc_rate, how.mc_layers, statistic))
+    return every, apart
 
 
-def run(study: Study, fabric: Fabric, tell: Tell, networks: int | None = None) -> Experiment | None:
-    """The whole experiment, or its first networks; interrupted, it resumes where it was.
+def run(
+    study: Study, fabric: Fabric, tell: Tell, seeds: Sequence[int] | None = None
+) -> Experiment | None:
+    """The whole experiment, or some of its networks; interrupted, it resumes where it was.
 
     All processes train, the first one does the rest and has the outcome.
     """
     claim(study)
     how, parts = study.recipe, study.parts(tell)
-    seeds = range(networks or how.networks)
+    seeds = sorted(set(range(how.networks) if seeds is None else seeds))
     for seed in seeds:
         train_one(study, seed, parts, fabric, tell)
     if not fabric.is_global_zero:
         return None
     tables = [score_one(study, seed, parts, tell) for seed in seeds]
+    apart = [second for _, *others in tables for second in others]
     ensemble = None
     if len(seeds) > 1:
         tell(f"the ensemble of {len(seeds)}")
@@ -109,9 +134,10 @@ def run(study: Study, fabric: Fabric, tell: Tell, networks: int | None = None) -
         "dataset": study.dataset,
         "scale": study.scale,
         "recipe": asdict(how),
+        "seeds": list(seeds),
         "networks": [read_history(study.folder(seed)) for seed in seeds],
     }
-    return Experiment(about, tables, ensemble)
+    return Experiment(about, [first for first, *_ in tables], ensemble, apart)
 
 
 def claim(study: Study) -> None:

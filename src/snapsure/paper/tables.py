@@ -210,8 +210,8 @@ def _half(table: ScoreTable, name: str, kind: str, seed: int) -> Judged:
 def _rows(experiment: Experiment) -> Iterator[tuple[str, Sequence[ScoreTable], str]]:
     """A row of a table: its name, the score tables it is of, and the κ in them."""
     for name in KAPPAS:
-        if all(name in table.names for table in experiment.tables):
-            yield name, experiment.tables, name
+        if tables := experiment.of(name):
+            yield name, tables, name
     if experiment.ensemble is not None:
         yield "ensemble", [experiment.ensemble], experiment.ensemble.names[0]
 

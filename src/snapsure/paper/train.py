@@ -24,6 +24,7 @@ from snapsure import _files, _json
 from snapsure.errors import InvalidInput
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.paper.data import DataSet, Images
+from snapsure.paper.networks import Whitening
 from snapsure.paper.recipes import Recipe
 from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
 from snapsure.training._epochs import (
@@ -42,6 +43,7 @@ Tell = Callable[[str], None]
 
 _EVALUATED = 256  # rows per batch without gradients, as in scoring: the same numbers come out
 _SAMPLED = 10_000  # images that mean and deviation of the pixels are taken from
+_WHITENED = 2_000  # images that the directions of small patches are taken from
 _FITTED = 50_000  # images, at most, that the accuracy in training is taken from
 _ABOUT = "training.json"
 
@@ -62,7 +64,7 @@ def train(
     torch.manual_seed(seed)
     network = build(recipe, parts)
     optimizer = torch.optim.SGD(
-        network.parameters(),
+        [weights for weights in network.parameters() if weights.requires_grad],
         lr=recipe.learning_rate,
         momentum=recipe.momentum,
         nesterov=recipe.nesterov,
@@ -102,8 +104,8 @@ def finished(recipe: Recipe, folder: Path) -> bool:
     return bool(history) and history[-1]["epoch"] == recipe.epochs
 
 
-def build(recipe: Recipe, parts: Parts) -> nn.Module:
-    """The recipe's network, with the pixels' mean and deviation of its training set."""
+def build(recipe: Recipe, parts: Parts) -> nn.Sequential:
+    """The recipe's network, with what it takes from the pixels of its training set."""
     sample = parts.train.pixels[:: -(-len(parts.train) // _SAMPLED)]
     total, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     for chunk in torch.split(sample, _EVALUATED):  # ImageNet's would not fit into memory at once
@@ -113,7 +115,11 @@ def build(recipe: Recipe, parts: Parts) -> nn.Module:
     count = sample[..., 0].numel()
     mean = total / count
     std = (squares / count - mean.square()).sqrt()
-    return recipe.build(parts.data, mean.tolist(), std.tolist())
+    network = recipe.build(parts.data, mean.tolist(), std.tolist())
+    for layer in network.modules():
+        if isinstance(layer, Whitening):
+            layer.fit(network[0](sample[:: -(-len(sample) // _WHITENED)]))
+    return network
 
 
 def validation(folder: Path) -> RecordedLogits:
