@@ -12,8 +12,8 @@ DataSet = Annotated[str, typer.Option(help="cifar10, cifar100, svhn or imagenet-
 Scale = Annotated[
     str,
     typer.Option(
-        help="paper (a GPU, days), cpu-full (all images, two cores, two hours a network), cpu or "
-        "cpu-underfitted (a part of the images, half an hour)."
+        help="paper (a GPU, days), cpu-full (all images, hours), cpu or cpu-underfitted (a part "
+        "of the images, half an hour a network)."
     ),
 ]
 Data = Annotated[
