@@ -5,9 +5,11 @@ import numpy as np
 from snapsure._types import Bools, Floats, Ints
 
 _STEPS = 100
-_ENOUGH = 1e-12
+_ENOUGH = 1e-13
+_SHORT = 1e-5
 # The least that a curvature may be: where all is certain, Newton's step is still defined.
 _CURVATURE = 1e-10
+_FOLDINGS = 9  # a product of 2⁹ numbers of at most 2 is a float64
 
 
 def sigmoid(z: Floats) -> Floats:
@@ -31,17 +33,20 @@ def log_odds(logits: Floats, chosen: Ints) -> Floats:
     return odds
 
 
-def fit_logistic(features: Floats, target: Floats, penalty: Floats) -> Floats:
+def fit_logistic(
+    features: Floats, target: Floats, penalty: Floats, start: Floats | None = None
+) -> Floats:
     """Coefficients that minimise the log-loss plus Σ penalty · coefficient² / 2.
 
     `features` (n, d) must contain a column of ones where an intercept is wanted; targets may lie
-    anywhere in [0, 1]. Of features (m, n, d), the coefficients (m, d) of m fits to one target.
+    anywhere in [0, 1]. Of features (m, n, d), the coefficients (m, d) of m fits to one target; they
+    may start from others than 0, which is sooner done and ends at the same.
     """
     if features.ndim == 2:
         alone: Floats = fit_logistic(features[None], target, penalty)[0]
         return alone
     across = features.swapaxes(1, 2)
-    coefficients = np.zeros((len(features), features.shape[2]))
+    coefficients = np.zeros((len(features), features.shape[2])) if start is None else start.copy()
     loss, p = _loss(features, target, penalty, coefficients)
     diagonal = np.arange(features.shape[2])
     moving = np.ones(len(features), np.bool_)
@@ -50,24 +55,27 @@ def fit_logistic(features: Floats, target: Floats, penalty: Floats) -> Floats:
         curvature = (across * (p * (1 - p))[:, None, :]) @ features
         curvature[:, diagonal, diagonal] += penalty + _CURVATURE * len(target)
         step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+        noise = _ENOUGH * (1 + np.abs(loss))
+        # Errors square with every step: the one after a step as short as this would be rounding.
+        last = ((gradient * step).sum(axis=1) <= noise) & (np.abs(step).max(axis=1) <= _SHORT)
+        coefficients[moving & last] -= step[moving & last]
+        moving &= ~last
+        if not moving.any():
+            break
         scale = np.ones((len(features), 1))
         while True:
             trial = coefficients - scale * step
             trial_loss, trial_p = _loss(features, target, penalty, trial)
-            worse = moving & ~(trial_loss <= loss)
+            worse = moving & ~(trial_loss <= loss + noise)
             if not worse.any():
                 break
             scale[worse] /= 2
             moving &= scale[:, 0] > 1e-8
-        gained = loss - trial_loss
         coefficients[moving], loss[moving], p[moving] = (
             trial[moving],
             trial_loss[moving],
             trial_p[moving],
         )
-        moving &= (gained > _ENOUGH * (1 + np.abs(loss))) | (np.abs(step).max(axis=1) >= 1e-8)
-        if not moving.any():
-            break
     return coefficients
 
 
@@ -110,13 +118,33 @@ def _separable(score: Floats, wrong: Bools) -> bool:
     return bool(high.max() <= low.min() or low.max() <= high.min())
 
 
+def summed_losses(z: Floats, target: Floats) -> Floats:
+    """Σ log-loss of each row of log-odds (m, n)."""
+    return _losses(z, target, np.exp(-np.abs(z)))
+
+
 def _loss(
     features: Floats, target: Floats, penalty: Floats, coefficients: Floats
 ) -> tuple[Floats, Floats]:
     """The penalised log-losses, and the probabilities they are of: both from one exponential."""
     z = (features @ coefficients[:, :, None])[:, :, 0]
     small = np.exp(-np.abs(z))
-    # log(1 + e^z) as max(z, 0) + log(1 + e^−|z|): the exponential serves both.
-    losses = np.maximum(z, 0) + np.log1p(small) - target * z
-    loss: Floats = np.sum(losses, axis=1) + np.sum(penalty * coefficients**2, axis=1) / 2
-    return loss, _upper(z, small)
+    total = _losses(z, target, small) + np.sum(penalty * coefficients**2, axis=1) / 2
+    return total, _upper(z, small)
+
+
+def _losses(z: Floats, target: Floats, small: Floats) -> Floats:
+    """Σ log(1 + e^z) − target · z of each row, where small = e^−|z| is known."""
+    losses: Floats = np.sum(np.maximum(z, 0) - target * z, axis=1) + _sum_of_logs(1 + small)
+    return losses
+
+
+def _sum_of_logs(values: Floats) -> Floats:
+    """Σ log of each row, of values in [1, 2]: logarithms of products, which are fewer."""
+    size = values.shape[1]
+    for _ in range(_FOLDINGS):
+        half = (size + 1) // 2
+        values[:, : size - half] *= values[:, half:size]
+        size = half
+    logs: Floats = np.log(values[:, :size]).sum(axis=1)
+    return logs

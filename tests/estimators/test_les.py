@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from snapsure import LES, Platt, eaurc, nll
 from snapsure.errors import NotFitted
+from snapsure.estimators._search import Search
 from tests.estimators.tables import of
 
 
@@ -111,6 +112,26 @@ def test_few_passes_are_chosen_greedily(passes):
     assert les.snapshots(np.arange(1, 8)) == les.epochs_.tolist()
     alone = LES(k=99).fit(of(kappa[les.epochs_ - 1], errors, les.epochs_))
     assert les.confidence(of(kappa)).tolist() == alone.confidence(of(kappa)).tolist()
+
+
+@pytest.mark.parametrize("budgets", [(4, 3, 2), (2, 4, 3), (1, 9)])
+def test_a_shared_search_finds_what_each_finds_alone(budgets):
+    search = Search()
+    for seed in (5, 6):  # of other points, another search
+        points = of(*table(seed))
+        for passes in budgets:
+            les = LES(passes=passes)
+            les.search = search
+            assert les.fit(points).fitted == LES(passes=passes).fit(points).fitted
+
+
+def test_a_changed_table_is_searched_anew():
+    kappa, errors = table(5)
+    search = Search()
+    logits = np.log(kappa / (1 - kappa))
+    search.rows(logits, errors, 3)
+    logits[-1] = np.random.default_rng(0).normal(size=errors.size)
+    assert search.rows(logits, errors, 3) == Search().rows(logits, errors, 3)
 
 
 def test_as_many_passes_as_snapshots_are_all():

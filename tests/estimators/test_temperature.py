@@ -7,6 +7,8 @@ from scipy.special import log_softmax, softmax
 
 from snapsure import Temperature, aurc
 from snapsure.errors import InvalidInput, NotFitted
+from snapsure.estimators._logits import top_log_odds
+from snapsure.estimators._temperature import _odds_over_grid
 from tests.estimators.tables import of, of_logits
 
 
@@ -73,6 +75,15 @@ def test_the_least_aurc_of_the_grid():
     ours = Temperature(by="aurc").fit(of_logits(logits, y)).temperature_
     assert areas[np.flatnonzero(grid == ours)[0]] == pytest.approx(min(areas), abs=1e-12)
     assert min(areas) < areas[99]  # T = 1 was not the best already
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 20_000])
+def test_log_odds_over_the_grid_are_those_of_the_divided_logits(classes):
+    logits = np.random.default_rng(classes).normal(size=(12, classes)) * 5
+    odds = _odds_over_grid(logits)
+    assert odds.shape == (199, 12)
+    for row, temperature in zip(odds, np.arange(1, 200) / 100, strict=True):
+        np.testing.assert_allclose(row, top_log_odds(logits / temperature), rtol=1e-12, atol=1e-13)
 
 
 def test_of_equal_aurc_the_temperature_nearest_to_one():

@@ -194,6 +194,20 @@ def test_both_signs_below_two_keep_every_bit():
             assert aurc(kappa, errors) == pytest.approx(aurc(-np.arange(7), errors), rel=1e-15)
 
 
+@pytest.mark.parametrize("scale", [1e3, 2.0**1023, 5e-324])
+def test_both_signs_at_any_scale_keep_every_bit(scale):
+    """In units of a power of two where that rounds nothing, each sign by itself where it would."""
+    rng = np.random.default_rng(4)
+    kappa = np.concatenate((rng.uniform(-1.9, 1.9, (6, 300)), rng.uniform(-1e-9, 1e-9, (6, 300))))
+    if scale < 1:  # the least there are beside the largest
+        kappa = np.concatenate((np.rint(1e9 * kappa) * scale, 8 * kappa), axis=1)
+    else:
+        kappa *= scale / 2
+    errors = rng.random(kappa.shape[1]) < 0.3
+    ranks = np.array([np.unique(row, return_inverse=True)[1] for row in kappa])
+    np.testing.assert_allclose(aurc(kappa, errors), aurc(ranks, errors), rtol=1e-15)
+
+
 def test_one_row_gives_an_array():
     assert aurc(np.ones((1, 3)), [0, 1, 0]).shape == (1,)
 

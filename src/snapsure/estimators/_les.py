@@ -15,16 +15,11 @@ from snapsure._spacing import choose
 from snapsure._types import Bools, Floats, Ints
 from snapsure.errors import CorruptFile
 from snapsure.estimators._base import Estimator, State, rows_of
+from snapsure.estimators._search import Search, penalty, standard
 from snapsure.table import ScoreTable
 
 # With fewer errors than this, or fewer right points, k weights cannot be learnt.
 _FEW = 30
-# Weight of Σ w² / 2 beside the sum of log-losses. Snapshots resemble each other, so that weights
-# learnt from few errors follow noise: over the five tasks of results/contest E-AURC gains 9.1 % at
-# 1, 10.6 % at 10, and 10.4 % where cross-validation chooses.
-_PENALTY = 10.0
-_FOLDS = 5
-_TOGETHER = 1 << 17  # numbers that are fitted to at once: what a core's cache holds
 
 
 class LES(Estimator):
@@ -79,6 +74,7 @@ class LES(Estimator):
         super().__init__()
         self.k = _validate.count(k, "k")
         self.passes = None if passes is None else _validate.count(passes, "passes")
+        self.search: Search | None = None  # one that others share
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -107,7 +103,7 @@ class LES(Estimator):
         epochs = table.epochs[choose(table.epochs, k, 0.0)].tolist()
         x = logit(rows_of(table, kappa, epochs))
         if self.passes is not None and self.passes < len(epochs):
-            few = _affordable(x, wrong, self.passes)
+            few = (self.search or Search()).rows(x, wrong, self.passes)
             epochs, x = [epochs[i] for i in few], x[few]
         if fallback:
             center, spread = np.zeros(1), np.ones(1)
@@ -140,83 +136,9 @@ class LES(Estimator):
         return sigmoid(scaled @ np.array(state["weights"][:-1]) + state["weights"][-1])
 
 
-def _affordable(x: Floats, wrong: Bools, passes: int) -> list[int]:
-    """Rows of x to use, in order: the last, and those that gain most beside it."""
-    fold = _folds(x[-1], wrong)
-    chosen = [len(x) - 1]
-    least = _left_out_losses(x, [], chosen, wrong, fold)[0]
-    while len(chosen) < passes:
-        rest = [i for i in range(len(x)) if i not in chosen]
-        losses = _left_out_losses(x, chosen, rest, wrong, fold)
-        best = int(np.argmin(losses))
-        if losses[best] >= least:
-            break
-        chosen, least = [*chosen, rest[best]], losses[best]
-    return sorted(chosen)
-
-
-def _folds(final: Floats, wrong: Bools) -> Ints:
-    """Fold of each point: by its rank, so that folds are alike, and rows may come in any order."""
-    fold = np.empty(wrong.size, np.int64)
-    fold[np.lexsort((final, wrong))] = np.arange(wrong.size) % _FOLDS
-    return fold
-
-
-def _left_out_losses(
-    x: Floats, chosen: list[int], rest: list[int], wrong: Bools, fold: Ints
-) -> Floats:
-    """Sum of the log-losses of points by weights that were learnt without their fold.
-
-    One for each row of the rest beside the chosen ones; few points are fitted for many rows at
-    once.
-    """
-    held = len(chosen)
-    together = max(1, _TOGETHER // (wrong.size * (held + 2)))
-    totals = []
-    for low in range(0, len(rest), together):
-        some = rest[low : low + together]
-        rows, total = x[[*chosen, *some]], np.zeros(len(some))
-        for number in range(_FOLDS):
-            out = fold == number
-            seen = rows[:, ~out]
-            center, spread = _standard(seen)
-            weights = fit_logistic(
-                _beside((seen - center) / spread, held).swapaxes(1, 2),
-                (~wrong[~out]).astype(np.float64),
-                _penalty(held + 1),
-            )
-            left_out = _beside((rows[:, out] - center) / spread, held)
-            z = (weights[:, None, :] @ left_out)[:, 0]
-            total += np.logaddexp(0, np.where(wrong[out], z, -z)).sum(axis=1)
-        totals.append(total)
-    return np.concatenate(totals)
-
-
-def _beside(rows: Floats, held: int) -> Floats:
-    """Features (rows, held + 2, n): those held, each of the others in turn, and ones."""
-    others = rows[held:]
-    features = np.ones((len(others), held + 2, rows.shape[1]))
-    features[:, :held] = rows[:held]
-    features[:, held] = others
-    return features
-
-
-def _standard(x: Floats) -> tuple[Floats, Floats]:
-    """Centre and spread of each row, (rows, 1)."""
-    center, spread = x.mean(axis=1, keepdims=True), x.std(axis=1, keepdims=True)
-    flat = x.min(axis=1) == x.max(axis=1)  # its std may be a rounding error
-    center[flat, 0], spread[flat] = x[flat, 0], 1.0
-    return center, spread
-
-
-def _penalty(features: int) -> Floats:
-    """On each weight, and none on the intercept."""
-    return np.append(np.full(features, _PENALTY), 0.0)
-
-
 def _weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
     """Centre and spread of each feature, and their weights with the intercept behind them."""
-    center, spread = _standard(x)
+    center, spread = standard(x)
     features = np.vstack(((x - center) / spread, np.ones(wrong.size)))
-    weights = fit_logistic(features.T, (~wrong).astype(np.float64), _penalty(len(x)))
+    weights = fit_logistic(features.T, (~wrong).astype(np.float64), penalty(len(x)))
     return center[:, 0], spread[:, 0], weights

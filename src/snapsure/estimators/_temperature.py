@@ -9,9 +9,8 @@ from snapsure import _validate
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.estimators._base import EQUAL, Estimator, State
-from snapsure.estimators._logits import labels_of, logits_of, softmax_response, top_log_odds
+from snapsure.estimators._logits import labels_of, logits_of, softmax_response
 from snapsure.metrics import aurc
-from snapsure.metrics._rank import rows_at_once
 from snapsure.table import ScoreTable
 
 # What Cattelan & Silva search for the least AURC: 0.01, 0.02, …, 1.99.
@@ -19,6 +18,7 @@ _GRID = np.arange(1, 200) / 100
 # The least NLL may lie at 0 (every point right) or at infinity (no better than chance).
 _COLDEST, _HOTTEST = 1e-6, 1e6
 _STEPS = 200
+_TOGETHER = 1 << 14  # logits that are divided at once: what a core's cache holds
 
 
 class Temperature(Estimator):
@@ -89,16 +89,32 @@ class Temperature(Estimator):
 
 
 def _of_least_aurc(z: Floats, y: Ints) -> float:
-    wrong = z.argmax(axis=1) != y
-    together = rows_at_once(len(z))
-    areas = np.concatenate(
-        [
-            aurc(np.array([top_log_odds(z / temperature) for temperature in some]), wrong)
-            for some in (_GRID[low : low + together] for low in range(0, _GRID.size, together))
-        ]
-    )
+    areas = aurc(_odds_over_grid(z), z.argmax(axis=1) != y)
     equals = _GRID[areas <= areas.min() + EQUAL]
     return float(equals[np.abs(np.log(equals)).argmin()])
+
+
+def _odds_over_grid(z: Floats) -> Floats:
+    """Log-odds of each row's largest softmax, (temperatures of the grid, n)."""
+    odds = np.empty((_GRID.size, len(z)))
+    together = max(1, _TOGETHER // z.shape[1])
+    for low in range(0, len(z), together):
+        part = z[low : low + together]
+        top = part.argmax(axis=1)[:, None]
+        others = part - np.take_along_axis(part, top, axis=1)
+        np.put_along_axis(others, top, -np.inf, axis=1)
+        second = others.max(axis=1)
+        below = np.ascontiguousarray((others - second[:, None]).T)
+        for last in range(_GRID.size // 2, _GRID.size):
+            power, at = np.exp(below / _GRID[last]), last
+            while True:
+                total = np.log(power.sum(axis=0))
+                odds[at, low : low + together] = -(second / _GRID[at] + total)
+                if at % 2 == 0:  # it has no half on the grid
+                    break
+                at //= 2
+                power *= power  # e^(x / T), squared, is that of half of T
+    return odds
 
 
 def _of_least_nll(z: Floats, y: Ints) -> float:

@@ -22,6 +22,7 @@ from snapsure.estimators import (
     Temperature,
 )
 from snapsure.estimators._base import State, rows_of
+from snapsure.estimators._search import Search
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 
@@ -90,7 +91,7 @@ def methods_of(run: Run, kinds: Sequence[str], *, alone: bool = False) -> list[M
             all_of_them = sum(price[name] - 1 for name in names) + 1  # they share a pass
             stacked = partial(StackedLES, names, SHARED)
             found.append(Method("rival", "LES of all κ", None, stacked, all_of_them))
-        found += [_over(names[0], *each, price[names[0]]) for each in _OF_THE_FIRST]
+        found += [_over(names[0], *each, price[names[0]]) for each in (*_few(), *_OF_THE_FIRST)]
     if (run.table.labels != run.table.y_hat).any():  # packed tables may not have the snapshots' own
         found.append(_rival("SPTD", SPTD))
     return [method for method in found if method.kind in kinds]
@@ -106,10 +107,22 @@ _OF_EVERY_KAPPA: list[Kind] = [
     ("LES", "LES", LES),
 ]
 _OF_THE_FIRST: list[Kind] = [
-    *((f"LES in {n} passes", f"LES in {n} passes", partial(LES, passes=n)) for n in BUDGETS),
     ("PES to the letter", "PES to the letter", partial(PES, assign="paper")),
     ("best snapshot", "best snapshot", BestSnapshot),
 ]
+
+
+def _few() -> list[Kind]:
+    """LES in few passes, the most first: what the others choose is the beginning of that."""
+    search = Search()
+
+    def les(passes: int) -> LES:
+        made = LES(passes=passes)
+        made.search = search
+        return made
+
+    names = [f"LES in {passes} passes" for passes in BUDGETS]
+    return [(name, name, partial(les, n)) for name, n in zip(names, BUDGETS, strict=True)]
 
 
 def _over(kappa: str, kind: str, title: str, make: Callable[[], Estimator], each: int) -> Method:

@@ -18,18 +18,11 @@ from snapsure import _validate
 from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
+from snapsure.metrics._draws import Counter, Counts, Rows
 from snapsure.metrics._parallel import ahead
 from snapsure.metrics._probability import brier, log_losses, nll, squared_distances
 from snapsure.metrics._rank import rows_at_once
-from snapsure.metrics._resampled import (
-    Counts,
-    Edges,
-    ErrorEdges,
-    ResampledArea,
-    ResampledExcess,
-    counted,
-    generator,
-)
+from snapsure.metrics._resampled import Edges, ErrorEdges, ResampledArea, ResampledExcess
 from snapsure.metrics._weights import HARMONIC, LINEAR
 
 Metric = Callable[[Any, Any], Any]
@@ -202,9 +195,10 @@ def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list
         few = -(-_AT_ONCE // batch)
         some = [streams[low : low + few] for low in range(0, len(streams), few)]
         # One thread: counting holds the GIL, and two would wait for each other.
-        batches = [values(counted(part, n)) for part in some]
+        counter = Counter(n)
+        batches = [values(counter.count(part)) for part in some]
     else:  # a metric of the user's is called by one thread only
-        rows = ahead(lambda part: generator(part[1]).integers(0, n, size=(part[0], n)), streams)
+        rows = ahead(lambda part: Rows(part[1], n).draw(part[0] * n).reshape(-1, n), streams)
         batches = [values(draw) for draw in rows]
     return [np.concatenate(each) for each in zip(*batches, strict=True)]
 
@@ -260,7 +254,7 @@ class _Mean(_Resampler):
 
     def values(self, draw: Counts) -> Floats:
         # Not by a matrix product, whose last bit may depend on the number of cores.
-        means: Floats = np.einsum("i,ij->j", self._added, draw) / self._added.size
+        means: Floats = np.einsum("i,ij->j", self._added, draw.by_point()) / self._added.size
         return means
 
 

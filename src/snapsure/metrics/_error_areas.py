@@ -1,25 +1,46 @@
 """Areas from where the 0/1 errors stand, for rows of scores and for resamples alike."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from snapsure._types import Bools, Floats, Ints, Scores
+from snapsure.metrics._coarse import tell_apart
 from snapsure.metrics._rank import ErrorBlock, ErrorRanker
 from snapsure.metrics._weights import HARMONIC, Weights
+
+OfBlocks = Callable[[Iterable[ErrorBlock]], Floats]
 
 
 def error_area(kappa: Scores, errors: Bools, weights: Weights) -> Floats:
     """Area of each row of κ (rows, n)."""
-    batches = ErrorRanker().batches(kappa, errors)
-    return np.concatenate([block_area(blocks, errors.size, weights) for blocks in batches])
+    return _by_row(kappa, errors, lambda blocks: block_area(blocks, errors.size, weights))
 
 
 def error_excess(kappa: Scores, errors: Bools) -> Floats:
     """E-AURC of each row of κ (rows, n)."""
     total = int(np.count_nonzero(errors))
-    batches = ErrorRanker().batches(kappa, errors)
-    return np.concatenate([block_excess(blocks, errors.size, total) for blocks in batches])
+    return _by_row(kappa, errors, lambda blocks: block_excess(blocks, errors.size, total))
+
+
+def _by_row(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
+    ranker = ErrorRanker()
+    if not tell_apart(kappa, errors):
+        return np.concatenate([area(blocks) for blocks in ranker.batches(kappa, errors)])
+    areas, again, done = np.empty(len(kappa)), [], 0
+    for block in ranker.coarse_batches(kappa, errors):
+        tied = np.unique(block.row)
+        areas[done : done + block.counts.size] = area([block.without_ties()])
+        again.append(done + tied)
+        done += block.counts.size
+        if 2 * tied.size > block.counts.size:  # as it will be with the rest
+            again.append(np.arange(done, len(kappa)))
+            break
+    rows = np.concatenate(again)
+    if rows.size:
+        exact = ranker.batches(kappa[rows], errors)
+        areas[rows] = np.concatenate([area(blocks) for blocks in exact])
+    return areas
 
 
 def block_area(blocks: Iterable[ErrorBlock], n: int, weights: Weights) -> Floats:
@@ -34,20 +55,20 @@ def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: Ints | int) -> Fl
     total, best = np.zeros(1), np.asarray(n - errors)
     for block in blocks:
         first, ends = np.broadcast_arrays(best, best + block.counts)
-        spans = _spans(first, ends)
-        total = (
-            total + _row_sums(spans - HARMONIC.at(block.places), block) + _untie(block, HARMONIC)
-        )
+        above = _spans(first, ends, HARMONIC.at(block.places))
+        total = total + _row_sums(above, block) + _untie(block, HARMONIC)
         best = ends
     return np.maximum(0.0, total / n)
 
 
-def _spans(first: Ints, ends: Ints) -> Floats:
-    """H over first … end − 1, row after row."""
+def _spans(first: Ints, ends: Ints, less: Floats) -> Floats:
+    """H over first … end − 1, row after row, less these."""
     ranges = list(zip(first.tolist(), ends.tolist(), strict=True))
     if len({*ranges}) == 1:
-        return np.tile(HARMONIC.span(*ranges[0]), len(ranges))
-    return np.concatenate([HARMONIC.span(low, high) for low, high in ranges])
+        by_row = less.reshape(len(ranges), -1)
+        np.subtract(HARMONIC.span(*ranges[0]), by_row, out=by_row)
+        return less
+    return np.concatenate([HARMONIC.span(low, high) for low, high in ranges]) - less
 
 
 def _row_sums(values: Floats, block: ErrorBlock) -> Floats:

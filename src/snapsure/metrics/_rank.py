@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snapsure._types import Array, Bools, Floats, Ints, Scores
+from snapsure.metrics._coarse import CoarseKeys
 from snapsure.metrics._parallel import ahead, sort_on_all_cores
 
 Keys = NDArray[np.unsignedinteger[Any]]
@@ -38,6 +39,11 @@ class ErrorBlock(NamedTuple):
     start: Ints  # its first place,
     middle: Ints  # the first place of an error in it,
     end: Ints  # one past its last place
+
+    def without_ties(self) -> "ErrorBlock":
+        """The same, as if none were mixed."""
+        none = self.row[:0]
+        return self._replace(row=none, start=none, middle=none, end=none)
 
 
 class TieGroups(NamedTuple):
@@ -66,6 +72,17 @@ class ErrorRanker:
         for parts in map(_sort_alone, keys) if alone else ahead(_sort, keys):
             yield self._read_parts(parts)
             read[:] = parts
+
+    def coarse_batches(self, kappa: Scores, errors: Bools) -> Iterator[ErrorBlock]:
+        """The same by coarse keys, a block to a batch of short rows.
+
+        A row with ties, by these, must be ranked again by `batches`.
+        """
+        coarse, rows = CoarseKeys(errors), rows_at_once(errors.size)
+        keyed = ([coarse.of(kappa[low : low + rows])] for low in range(0, len(kappa), rows))
+        for (keys,) in map(_sort, keyed) if len(kappa) <= rows else ahead(_sort, keyed):
+            yield self.read(keys)
+            coarse.free(keys)
 
     def _read_parts(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
         offset = 0
@@ -164,11 +181,20 @@ def _keyed_batches(kappa: Scores, errors: Bools, spare: list[Keys]) -> Iterator[
         least = batch.min()
         if least >= 0 or (most := batch.max()) < 0:
             yield [_keys_of_one_sign(batch, errors, spare)]
-        elif -2 < least and most < 2:
-            yield [_keys_below_two(batch, errors, spare)]
+        elif (small := _below_two(batch, least, most)) is not None:
+            yield [_keys_below_two(small, errors, spare)]
         else:
             for row in batch:
                 yield _keys_by_sign(row, errors, spare)
+
+
+def _below_two(kappa: Scores, least: Any, most: Any) -> Scores | None:
+    """κ over a power of two, all within (−2, 2), unless that rounds one of them."""
+    if -2 < least and most < 2:
+        return kappa
+    exponent = np.frexp(max(-least, most))[1]
+    small: Scores = np.ldexp(kappa, -exponent)
+    return small if np.array_equal(np.ldexp(small, exponent), kappa) else None
 
 
 def _keys_by_sign(row: Scores, errors: Bools, spare: list[Keys]) -> list[Keys]:

@@ -5,102 +5,55 @@ resample stand, and a prefix sum of what places cost says what they add. Right p
 only the edges of stretches of errors are looked up, and those of ties that hold both kinds.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from snapsure._types import Bools, Floats, Ints, Scores
+from snapsure.metrics._draws import Counts, Lanes
 from snapsure.metrics._rank import loss_order
 from snapsure.metrics._weights import HARMONIC, Weights
-
-Counts = NDArray[np.int32]  # (n, resamples): how often each point was drawn
-
-_PIECE = 1 << 14  # rows drawn at once
 
 
 class Edges(NamedTuple):
     """How many drawn points stand before each edge, (edges, resamples)."""
 
-    start: Counts  # of stretches of errors alone
-    end: Counts
-    tie_start: Counts  # of ties of right and wrong points, the right ones standing first,
-    tie_middle: Counts  # where their errors begin
-    tie_end: Counts
+    start: Lanes  # of stretches of errors alone
+    end: Lanes
+    tie_start: Lanes  # of ties of right and wrong points, the right ones standing first,
+    tie_middle: Lanes  # where their errors begin
+    tie_end: Lanes
 
     def errors(self) -> Ints:
         """How many errors each resample has."""
         alone, tied = self.end - self.start, self.tie_end - self.tie_middle
-        errors: Ints = alone.sum(axis=0) + tied.sum(axis=0)
+        errors: Ints = alone.sum(axis=0, dtype=np.int64) + tied.sum(axis=0, dtype=np.int64)
         return errors
-
-
-def counted(streams: Sequence[tuple[int, np.random.SeedSequence]], n: int) -> Counts:
-    """How often each of n points is drawn, in so many resamples of each stream.
-
-    The rows of a stream are those of one call for all of them. They come in pieces whose memory is
-    used again: fresh pages cost more than drawing. They are counted in bytes, which stay in a
-    core's cache: n draws take one of n points 256 times with a chance below 10⁻⁵⁰⁰.
-    """
-    resamples = sum(size for size, _ in streams)
-    counts = np.zeros(n * resamples, np.uint8)
-    ones = np.ones(_PIECE, np.uint8)
-    together = max(1, _PIECE // n)
-    begin = 0
-    for size, seed in streams:
-        rng, end = generator(seed), begin + size
-        for first in range(begin, end, together):
-            column = np.arange(first, min(first + together, end))[:, None]
-            for low in range(0, n, _PIECE):
-                at = rng.integers(0, n, size=(column.size, min(_PIECE, n - low)))
-                at *= resamples
-                at += column
-                np.add.at(counts, at.ravel(), ones[: at.size])
-        begin = end
-    return counts.reshape(n, resamples).astype(np.int32)
-
-
-def generator(seed: np.random.SeedSequence) -> np.random.Generator:
-    """What rows are drawn by."""
-    return np.random.Generator(np.random.SFC64(seed))
 
 
 class ErrorEdges:
     """Where errors stand in the order of κ (n,), whatever is drawn."""
 
     def __init__(self, kappa: Scores, errors: Bools) -> None:
-        from scipy.sparse import csr_array  # type: ignore[import-untyped]
-
-        order, new = loss_order(kappa, errors)
+        self._order, new = loss_order(kappa, errors)
         first = np.flatnonzero(new)
         size = np.diff(first, append=errors.size)
-        wrong = np.add.reduceat(errors[order].astype(np.int64), first)
+        wrong = np.add.reduceat(errors[self._order].astype(np.int64), first)
         mixed = (wrong > 0) & (wrong < size)
-        alone = errors[order] & ~np.repeat(mixed, size)
+        alone = errors[self._order] & ~np.repeat(mixed, size)
         turns = np.diff(alone.astype(np.int8), prepend=0, append=0)
         tie_end = (first + size)[mixed]
-        edges = (
+        self._edges = (
             np.flatnonzero(turns == 1),
             np.flatnonzero(turns == -1),
             first[mixed],
             tie_end - wrong[mixed],
             tie_end,
         )
-        places = np.unique(np.concatenate(([0, errors.size], *edges)))
-        self._edges = [np.searchsorted(places, edge) for edge in edges]
-        # Times counts, the sums over the points between one edge and the next.
-        shape = (places.size - 1, errors.size)
-        at = order.astype(np.int32), places.astype(np.int32)
-        self._between = csr_array((np.ones(order.size, np.int32), *at), shape=shape)
 
     def of(self, counts: Counts) -> Edges:
         """Where they stand in resamples of these counts."""
-        between = self._between @ counts
-        before = np.zeros((len(between) + 1, counts.shape[1]), np.int32)
-        np.cumsum(between, axis=0, out=before[1:])
-        # `take` copies whole rows, where indexing would copy number by number.
-        return Edges(*(before.take(edge, axis=0) for edge in self._edges))
+        return Edges(*counts.before(self._order, self._edges))
 
 
 class PlaceCosts:
