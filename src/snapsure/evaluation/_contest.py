@@ -12,6 +12,7 @@ from snapsure.evaluation._methods import Method, methods_of
 from snapsure.evaluation._protocol import Protocol
 from snapsure.evaluation._run import Run
 from snapsure.metrics._bootstrap import paired_values
+from snapsure.metrics._parallel import side_by_side
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,16 @@ def contest(
     metric: str,
 ) -> Contest:
     """Every method that all runs have; `index` tells this data set's luck from that of others."""
-    methods = [
-        method
-        for method in methods_of(runs[0], kinds)
-        if all(method.name in {own.name for own in methods_of(run, kinds)} for run in runs)
-    ]
-    each = [_of_run(run, methods, protocol, resamples, seed, metric) for run in runs]
+    names = [{method.name for method in methods_of(run, kinds)} for run in runs]
+
+    def shared() -> list[Method]:
+        return [one for one in methods_of(runs[0], kinds) if all(one.name in own for own in names)]
+
+    def of_run(run: Run) -> dict[str, Floats]:
+        # With methods of its own: those of one list share what they find, and not between threads.
+        return _of_run(run, shared(), protocol, resamples, seed, metric)
+
+    methods, each = shared(), side_by_side(of_run, runs)
     means = {field: np.mean([one[field] for one in each], axis=0) for field in Contest.MEANS}
     sizes = [run.snapshot_bytes for run in runs if run.snapshot_bytes is not None]
     kept = np.array(means["snapshots"])

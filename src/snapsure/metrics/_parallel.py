@@ -1,4 +1,4 @@
-"""Sorting on all cores: `np.sort` releases the GIL, and is most of the work."""
+"""Work on all cores by threads: NumPy releases the GIL where its work is long."""
 
 import os
 from collections import deque
@@ -34,6 +34,12 @@ def ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator
                 yield results.popleft().result()
         while results:
             yield results.popleft().result()
+
+
+def side_by_side(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """function(item) for each item, on all cores: work that is NumPy's for the most part."""
+    with ThreadPoolExecutor(min(_cores(), _MOST_WORKERS)) as pool:
+        return list(pool.map(function, items))
 
 
 def sort_on_all_cores(values: Array) -> None:
