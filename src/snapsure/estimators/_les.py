@@ -20,9 +20,13 @@ from snapsure.table import ScoreTable
 # With fewer errors than this, or fewer right points, k weights cannot be learnt.
 _FEW = 30
 # Weight of Σ w² / 2 beside the sum of log-losses. Snapshots resemble each other, so that weights
-# learnt from few errors follow noise: over the five tasks of results/contest E-AURC gains 9.1 % at
-# 1, 10.6 % at 10, and 10.4 % where cross-validation chooses.
+# learnt from few errors follow noise.
 _PENALTY = 10.0
+# The same on the weight of the final snapshot: so little that few labels leave Platt's curve on the
+# final κ, which ranks as that does. With 10 on this one too they leave an average over the whole
+# run, which is sometimes significantly worse (experiments/learning_curve.py); with none a κ that
+# parts right from wrong would have a weight without end.
+_OF_FINAL = 0.3
 _FOLDS = 5
 _TOGETHER = 1 << 17  # numbers that are fitted to at once: what a core's cache holds
 
@@ -30,11 +34,11 @@ _TOGETHER = 1 << 17  # numbers that are fitted to at once: what a core's cache h
 class LES(Estimator):
     """Probability of being right, from a logistic regression on the snapshots' logits.
 
-    The features are log κ / (1 − κ) of k snapshots evenly spaced over the whole run, standardised;
-    the penalty is L2 with C = 0.1, that is 10 · Σ w² / 2 beside the sum of log-losses: with C = 1
-    the weights of snapshots that resemble each other follow noise (E-AURC gains 9.1 % over the five
-    tasks of our contest, 10.6 % with 0.1). With fewer than 30 errors (or right points) to learn
-    from, it is Platt's curve on the final κ instead, and `fallback_` says so.
+    The features are log κ / (1 − κ) of k snapshots evenly spaced over the whole run, standardised.
+    The penalty beside the sum of log-losses is 10 · w² / 2 on each snapshot's weight, but 0.3 on
+    the final one's: what few labels cannot tell from noise is shrunk towards Platt's curve on the
+    final κ, not towards an average of all snapshots. With fewer than 30 errors (or right points) to
+    learn from, it is Platt's curve, and `fallback_` says so.
 
     With `passes`, an answer takes so many forward passes, the final snapshot's among them: of the k
     snapshots the others are chosen one after the other, each time the one that makes the log-loss
@@ -102,7 +106,7 @@ class LES(Estimator):
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         wrong = table.errors
-        fallback = min(int(wrong.sum()), int((~wrong).sum())) < _FEW
+        fallback = not enough(wrong)
         k = 1 if fallback else self.k
         epochs = table.epochs[choose(table.epochs, k, 0.0)].tolist()
         x = logit(rows_of(table, kappa, epochs))
@@ -113,7 +117,7 @@ class LES(Estimator):
             center, spread = np.zeros(1), np.ones(1)
             weights = np.array(platt_curve(x[0], wrong))
         else:
-            center, spread, weights = _weighed(x, wrong)
+            center, spread, weights = weighed(x, wrong)
         return {
             "epochs": epochs,
             "fallback": fallback,
@@ -141,7 +145,10 @@ class LES(Estimator):
 
 
 def _affordable(x: Floats, wrong: Bools, passes: int) -> list[int]:
-    """Rows of x to use, in order: the last, and those that gain most beside it."""
+    """Rows of x to use, in order: the last, and those that gain most beside it.
+
+    The final snapshot is the first of the chosen all along: the penalty knows it by that.
+    """
     fold = _folds(x[-1], wrong)
     chosen = [len(x) - 1]
     least = _left_out_losses(x, [], chosen, wrong, fold)[0]
@@ -183,7 +190,7 @@ def _left_out_losses(
             weights = fit_logistic(
                 _beside((seen - center) / spread, held).swapaxes(1, 2),
                 (~wrong[~out]).astype(np.float64),
-                _penalty(held + 1),
+                _penalty(held + 1, final=0),
             )
             left_out = _beside((rows[:, out] - center) / spread, held)
             z = (weights[:, None, :] @ left_out)[:, 0]
@@ -209,14 +216,25 @@ def _standard(x: Floats) -> tuple[Floats, Floats]:
     return center, spread
 
 
-def _penalty(features: int) -> Floats:
-    """On each weight, and none on the intercept."""
-    return np.append(np.full(features, _PENALTY), 0.0)
+def _penalty(features: int, final: int) -> Floats:
+    """On each weight, little on that of the final snapshot, and none on the intercept."""
+    penalty = np.append(np.full(features, _PENALTY), 0.0)
+    penalty[final] = _OF_FINAL
+    return penalty
 
 
-def _weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
-    """Centre and spread of each feature, and their weights with the intercept behind them."""
+def enough(wrong: Bools) -> bool:
+    """Whether there are errors and right points enough to learn weights from."""
+    return min(int(wrong.sum()), int((~wrong).sum())) >= _FEW
+
+
+def weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
+    """Centre and spread of each feature, and their weights with the intercept behind them.
+
+    The last of the features (d, n) is the final κ's own, which the small penalty is on.
+    """
     center, spread = _standard(x)
     features = np.vstack(((x - center) / spread, np.ones(wrong.size)))
-    weights = fit_logistic(features.T, (~wrong).astype(np.float64), _penalty(len(x)))
+    penalty = _penalty(len(x), final=len(x) - 1)
+    weights = fit_logistic(features.T, (~wrong).astype(np.float64), penalty)
     return center[:, 0], spread[:, 0], weights
