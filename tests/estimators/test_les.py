@@ -21,6 +21,18 @@ def table(seed, n=600, snapshots=25, signal=1.0):
     return kappa, errors
 
 
+def peer_of(scaled, right, final):
+    """Scikit-learn's ridge (C = 0.1: a penalty of 10 on each weight), the final one's being 0.3.
+
+    A column that is c times as wide has a weight c times as small, so that its penalty counts c²
+    times less: 0.3 instead of 10.
+    """
+    wide = np.ones(scaled.shape[1])
+    wide[final] = np.sqrt(10 / 0.3)
+    peer = LogisticRegression(C=0.1, tol=1e-12, max_iter=10_000).fit(scaled * wide, right)
+    return peer.coef_[0] * wide, lambda rows: peer.predict_proba(rows * wide)[:, 1]
+
+
 def test_equals_scikit_learns_logistic_regression():
     kappa, errors = table(0)
     les = LES(k=20).fit(of(kappa, errors))
@@ -31,11 +43,9 @@ def test_equals_scikit_learns_logistic_regression():
     assert len(at) == 20
     logits = np.log(kappa / (1 - kappa))[at].T
     scaled = (logits - logits.mean(axis=0)) / logits.std(axis=0)
-    peer = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000).fit(scaled, ~errors)
-    np.testing.assert_allclose(les.coef_, peer.coef_[0], atol=1e-5)
-    np.testing.assert_allclose(
-        les.confidence(of(kappa)), peer.predict_proba(scaled)[:, 1], atol=1e-6
-    )
+    coefficients, probability = peer_of(scaled, ~errors, final=-1)
+    np.testing.assert_allclose(les.coef_, coefficients, atol=1e-5)
+    np.testing.assert_allclose(les.confidence(of(kappa)), probability(scaled), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +98,9 @@ def slow_choice(kappa, errors, passes):
             x = logits[snapshots]
             center, spread = x[:, seen].mean(axis=1), x[:, seen].std(axis=1)
             scaled = ((x.T - center) / spread).T
-            peer = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000)
-            peer.fit(scaled[:, seen].T, ~errors[seen])
-            p = peer.predict_proba(scaled[:, left].T)[:, 1]
+            final = snapshots.index(len(kappa) - 1)
+            _, probability = peer_of(scaled[:, seen].T, ~errors[seen], final)
+            p = probability(scaled[:, left].T)
             total -= np.log(np.where(errors[left], 1 - p, p)).sum()
         return total
 
@@ -170,11 +180,45 @@ def test_snapshots_that_all_agree():
     kappa, errors = table(4)
     same = np.repeat(kappa[-1:], 25, axis=0)
     les = LES().fit(of(same, errors))
-    np.testing.assert_allclose(les.coef_, les.coef_[0], rtol=1e-6)
+    # Of one feature in many places each takes its share by its own penalty: 1/10 each, 1/0.3.
+    np.testing.assert_allclose(les.coef_[:-1], les.coef_[0], rtol=1e-6)
+    assert les.coef_[-1] / les.coef_[0] == pytest.approx(10 / 0.3, rel=1e-6)
     assert np.corrcoef(les.confidence(of(same)), kappa[-1])[0, 1] > 0.9
     flat = of(np.full((25, 600), 0.7), errors)
     constant = LES().fit(flat).confidence(flat)
     np.testing.assert_allclose(constant, (~errors).mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("passes", [None, 3])
+def test_a_kappa_that_parts_right_from_wrong_has_a_weight_that_ends(passes):
+    rng = np.random.default_rng(0)
+    errors = np.arange(400) % 5 == 0
+    kappa = 1 / (1 + np.exp(-np.where(errors, -2, 2) + rng.uniform(-1, 1, (12, 400))))
+    les = LES(passes=passes).fit(of(kappa, errors))
+    assert not les.fallback_
+    # What a weight saves, at most all of the log-loss at 0, is more than its penalty.
+    assert 0.3 * les.coef_[-1] ** 2 / 2 < 400 * np.log(2)
+    p = les.confidence(of(kappa))
+    assert p[errors].max() < p[~errors].min()
+    assert eaurc(p, errors) == 0
+
+
+def test_where_labels_tell_nothing_it_is_the_final_order():
+    """Noise in all but the final κ: what few labels leave ranks nearly as that does."""
+    rng = np.random.default_rng(1)
+    final = rng.normal(size=4000) * 2
+    kappa = 1 / (1 + np.exp(-np.vstack((rng.normal(size=(19, 4000)), final))))
+    errors = rng.random(4000) > 1 / (1 + np.exp(-1 - final))
+    les = LES().fit(of(kappa[:, :200], errors[:200]))
+    assert not les.fallback_
+    rest = slice(200, None)
+    lost = eaurc(les.confidence(of(kappa[:, rest])), errors[rest]) - eaurc(
+        kappa[-1, rest], errors[rest]
+    )
+    average = eaurc(kappa[:, rest].mean(axis=0), errors[rest]) - eaurc(
+        kappa[-1, rest], errors[rest]
+    )
+    assert 0 < lost < average / 4
 
 
 @pytest.mark.slow

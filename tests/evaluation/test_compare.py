@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from snapsure import AES, LES, PES, SPTD, Platt, Run, ScoreTable, augrc, aurc, compare, eaurc, nll
 from snapsure.errors import InvalidInput
@@ -91,9 +92,18 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         return scored
 
     def everything(learn, rest):
-        both = np.vstack([kappa[[0, 2, 3, 5, 7]], table.kappa("entropy")[[0, 2, 3, 5, 7]]])
+        both = np.vstack([table.kappa("entropy")[[0, 2, 3, 5, 7]], kappa[[0, 2, 3, 5, 7]]])
         model = LES(10).fit(ScoreTable.from_kappa(both[:, learn], errors[learn]))
         return model.confidence(ScoreTable.from_kappa(both[:, rest])), errors[rest]
+
+    def predicted(learn, rest):
+        logits = table.logits - table.logits.mean(axis=1, keepdims=True)
+        chosen = softmax(table.logits)[np.arange(errors.size), table.y_hat]
+        x = np.column_stack((logits, np.log(chosen / (1 - chosen))))
+        scaled = (x - x[learn].mean(axis=0)) / x[learn].std(axis=0)
+        scaled[:, -1] *= np.sqrt(10 / 0.3)  # so much wider, so much less penalised
+        peer = LogisticRegression(C=0.1, tol=1e-12, max_iter=10_000)
+        return peer.fit(scaled[learn], ~errors[learn]).decision_function(scaled[rest]), errors[rest]
 
     def snapshot(learn, rest):
         best = min(range(8), key=lambda j: (eaurc(kappa[j, learn], errors[learn]), -j))
@@ -116,6 +126,7 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         "temperature by NLL": fitted(lambda: Temperature("nll")),
         "temperature by AURC": fitted(lambda: Temperature("aurc")),
         "MaxLogit-pNorm": fitted(MaxLogitPNorm),
+        "error predictor": predicted,
         "mean": mean,
     }
     for name, scored in expected.items():
@@ -129,6 +140,13 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         "LES of entropy",
         "coin",
     }
+
+
+def test_with_few_errors_the_error_predictor_ranks_as_the_softmax_does():
+    run = run_of(4)
+    few = np.concatenate((np.flatnonzero(~run.table.errors), np.flatnonzero(run.table.errors)[:40]))
+    board = compare(run.rows(np.sort(few))).boards["data"]  # halves have some 20
+    assert board["error predictor"].eaurc == pytest.approx(board["softmax"].eaurc, rel=1e-12)
 
 
 def test_probabilities_are_platts_of_the_other_half(run, board):
@@ -373,7 +391,7 @@ def test_refusals(run):
         "`reference` must be a method of every data set, got 'luck': choose one of softmax, "
     )
     assert sentence(compare, run, resamples=100) == (
-        "`resamples` must be at least 800 to tell 20 methods apart, got 100: a p-value is never "
+        "`resamples` must be at least 840 to tell 21 methods apart, got 100: a p-value is never "
         "below 2 / (resamples + 1)"
     )
     assert sentence(compare, {"mine": []}) == (

@@ -1,7 +1,6 @@
 """The contest's own trainings, made small; its archive; and the study that is committed."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from snapsure import compare
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.evaluation._archive import open_contest, save
 from tests.evaluation.test_compare import run_of
+from tools import contest_tables
 
 
 @pytest.fixture
@@ -138,40 +138,30 @@ def study():
 @pytest.mark.slow
 def test_the_page_says_what_the_study_found(study):
     """Every number of the page's table, which are bold, and what is said of the whole boards."""
-    boards = [study.pooled, *study.boards.values()]
-
-    def cell(row):
-        gain = f"{round(row.gain.estimate, 1) + 0.0:+.1f}"
-        return f"**{gain}**" if row.p_holm < 0.05 else gain
-
-    text = (ROOT / "docs" / "results" / "which-score.md").read_text()
-    heads = ["method", "passes", *(board.name for board in boards)]
-    assert f"| {' | '.join(heads)} |" in text
-    lines = re.findall(r"^\| ([^|]+) \| (\d+) \| [+*-].*$", text, re.M)
-    assert len(lines) == 23
-    for method, passes in lines:
-        assert int(passes) == round(study.pooled[method].passes)
-        cells = " | ".join(cell(board[method]) for board in boards)
-        assert f"| {method} | {passes} | {cells} |" in text
+    text, boards = contest_tables.PAGE.read_text(), study.every
+    assert contest_tables.replaced(text, contest_tables.table(study)) == text
 
     order = [row.method for row in study.pooled.rows]
-    assert (len(order), study.pooled.runs, study.resamples) == (39, 25, 2000)
+    assert (len(order), study.pooled.runs, study.resamples) == (40, 25, 2000)
     few = [f"LES in {passes} passes of softmax" for passes in (4, 3, 2)]
     ahead = order[: order.index("AES of softmax")]
     assert order[:3] == ["LES of softmax", *few[:2]]
-    assert {*ahead} == {"LES of softmax", *few, "LES of margin", "LES of doctor"}
+    others = {"LES of margin", "LES of doctor", "LES of all κ"}
+    assert {*ahead} == {"LES of softmax", *few, *others}
     free = [row for row in study.pooled.rows if row.passes == 1 and row.method != "softmax"]
-    learning = ("MaxLogit-pNorm", "temperature by AURC", "temperature by NLL")
+    learning = ("MaxLogit-pNorm", "error predictor", "temperature by AURC", "temperature by NLL")
     for row in free:
         told = [board[row.method] for board in boards if board[row.method].p_holm < 0.05]
         assert row.method in learning or all(one.gain.estimate < 0 for one in told)
     for board in study.boards.values():
-        best = few[0] if board.name == "clothes-strong" else "LES of softmax"
-        assert board.rows[0].method == best
+        assert board.rows[0].method == "LES of softmax"
         assert board["AES of softmax"].gain.estimate > 0
         assert board["mean weights"].p_holm >= 0.05
         if board.name != "cifar100":
             assert min(board[f"{kind} of softmax"].p_holm for kind in ("AES", "LES")) >= 0.05
+    predicted = {board.name: board["error predictor"] for board in study.boards.values()}
+    assert {name for name, row in predicted.items() if row.p_holm < 0.05} == {"cifar100"}
+    assert predicted["cifar100"].gain.low > 0
     for method in ("max_logit", "energy", "deep_knn"):
         assert study.pooled[method].p_holm < 0.05
         assert study.pooled[method].gain.high < 0

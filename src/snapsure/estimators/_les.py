@@ -25,11 +25,11 @@ _FEW = 30
 class LES(Estimator):
     """Probability of being right, from a logistic regression on the snapshots' logits.
 
-    The features are log κ / (1 − κ) of k snapshots evenly spaced over the whole run, standardised;
-    the penalty is L2 with C = 0.1, that is 10 · Σ w² / 2 beside the sum of log-losses: with C = 1
-    the weights of snapshots that resemble each other follow noise (E-AURC gains 9.1 % over the five
-    tasks of our contest, 10.6 % with 0.1). With fewer than 30 errors (or right points) to learn
-    from, it is Platt's curve on the final κ instead, and `fallback_` says so.
+    The features are log κ / (1 − κ) of k snapshots evenly spaced over the whole run, standardised.
+    The penalty beside the sum of log-losses is 10 · w² / 2 on each snapshot's weight, but 0.3 on
+    the final one's: what few labels cannot tell from noise is shrunk towards Platt's curve on the
+    final κ, not towards an average of all snapshots. With fewer than 30 errors (or right points) to
+    learn from, it is Platt's curve, and `fallback_` says so.
 
     With `passes`, an answer takes so many forward passes, the final snapshot's among them: of the k
     snapshots the others are chosen one after the other, each time the one that makes the log-loss
@@ -98,7 +98,7 @@ class LES(Estimator):
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         wrong = table.errors
-        fallback = min(int(wrong.sum()), int((~wrong).sum())) < _FEW
+        fallback = not enough(wrong)
         k = 1 if fallback else self.k
         epochs = table.epochs[choose(table.epochs, k, 0.0)].tolist()
         x = logit(rows_of(table, kappa, epochs))
@@ -109,7 +109,7 @@ class LES(Estimator):
             center, spread = np.zeros(1), np.ones(1)
             weights = np.array(platt_curve(x[0], wrong))
         else:
-            center, spread, weights = _weighed(x, wrong)
+            center, spread, weights = weighed(x, wrong)
         return {
             "epochs": epochs,
             "fallback": fallback,
@@ -136,9 +136,18 @@ class LES(Estimator):
         return sigmoid(scaled @ np.array(state["weights"][:-1]) + state["weights"][-1])
 
 
-def _weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
-    """Centre and spread of each feature, and their weights with the intercept behind them."""
+def enough(wrong: Bools) -> bool:
+    """Whether there are errors and right points enough to learn weights from."""
+    return min(int(wrong.sum()), int((~wrong).sum())) >= _FEW
+
+
+def weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
+    """Centre and spread of each feature, and their weights with the intercept behind them.
+
+    The last of the features (d, n) is the final κ's own, which the small penalty is on.
+    """
     center, spread = standard(x)
     features = np.vstack(((x - center) / spread, np.ones(wrong.size)))
-    weights = fit_logistic(features.T, (~wrong).astype(np.float64), penalty(len(x)))
+    held = penalty(len(x), final=len(x) - 1)
+    weights = fit_logistic(features.T, (~wrong).astype(np.float64), held)
     return center[:, 0], spread[:, 0], weights

@@ -23,6 +23,7 @@ from snapsure.estimators import (
 )
 from snapsure.estimators._base import State, rows_of
 from snapsure.estimators._search import Search
+from snapsure.evaluation._error_predictor import ErrorPredictor
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 
@@ -82,6 +83,7 @@ def methods_of(run: Run, kinds: Sequence[str], *, alone: bool = False) -> list[M
             _rival("temperature by NLL", partial(Temperature, "nll")),
             _rival("temperature by AURC", partial(Temperature, "aurc")),
             _rival("MaxLogit-pNorm", MaxLogitPNorm),
+            _rival("error predictor", ErrorPredictor),
         ]
     found += [_other(name, run) for name in run.others]
     if len(run.table.epochs) > 1 or alone:
@@ -167,7 +169,7 @@ class StackedLES(Estimator):
         return les.confidence(stacked)
 
     def _stack(self, table: ScoreTable, epochs: Sequence[int]) -> Floats:
-        # The first κ comes last: with too few errors to learn from, LES falls back to that.
+        # The first κ comes last: LES shrinks towards its final snapshot, or falls back to that.
         return np.vstack([rows_of(table, name, epochs) for name in reversed(self.names)])
 
 
