@@ -18,8 +18,8 @@ from snapsure import _validate
 from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
-from snapsure.metrics._draws import Counter, Counts, Rows
-from snapsure.metrics._parallel import ahead
+from snapsure.metrics._draws import Counter, Counts, Rows, Stream
+from snapsure.metrics._parallel import ahead, in_shares
 from snapsure.metrics._probability import brier, log_losses, nll, squared_distances
 from snapsure.metrics._rank import rows_at_once
 from snapsure.metrics._resampled import Edges, ErrorEdges, ResampledArea, ResampledExcess
@@ -31,6 +31,7 @@ EdgesArea = Callable[[Edges], Floats]
 
 # Some resamples: their rows (resamples, n), or how often each point is in them.
 Draw = Ints | Counts
+_LONG = 1 << 13  # points, from which on threads share the resamples
 _AT_ONCE = 4  # resamples, at least: looking up where a point stands serves all of them
 
 # Names and values of one score, or of two whose difference is asked for; and the losses.
@@ -194,9 +195,13 @@ def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list
     if all(each.counts for each in resamplers):
         few = -(-_AT_ONCE // batch)
         some = [streams[low : low + few] for low in range(0, len(streams), few)]
-        # One thread: counting holds the GIL, and two would wait for each other.
-        counter = Counter(n)
-        batches = [values(counter.count(part)) for part in some]
+
+        def counted(part: Sequence[Sequence[Stream]]) -> list[list[Floats]]:
+            counter = Counter(n)
+            return [values(counter.count(each)) for each in part]
+
+        # Short calls would make threads wait for each other.
+        batches = in_shares(counted, some) if n >= _LONG else counted(some)
     else:  # a metric of the user's is called by one thread only
         rows = ahead(lambda part: Rows(part[1], n).draw(part[0] * n).reshape(-1, n), streams)
         batches = [values(draw) for draw in rows]

@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -40,6 +40,15 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item]) -> l
     """function(item) for each item, on all cores: work that is NumPy's for the most part."""
     with ThreadPoolExecutor(min(_cores(), _MOST_WORKERS)) as pool:
         return list(pool.map(function, items))
+
+
+def in_shares(
+    function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
+) -> list[Result]:
+    """function(items), each core taking a share of them; what it gives is put together in order."""
+    share = -(-len(items) // min(_cores(), _MOST_WORKERS))
+    shares = [items[low : low + share] for low in range(0, len(items), share)]
+    return [result for some in side_by_side(function, shares) for result in some]
 
 
 def sort_on_all_cores(values: Array) -> None:
