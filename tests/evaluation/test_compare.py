@@ -469,3 +469,11 @@ def test_what_it_takes_to_train_is_shown(tmp_path):
     assert sentence(Run, table, trainings={"softmax": 2}) == (
         "`trainings` must name scores of this run, got 'softmax': name some of none"
     )
+
+
+def test_the_number_of_cores_changes_no_board(monkeypatch):
+    runs = [run_of(0), run_of(1), run_of(2)]
+    monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda: 1)
+    alone = compare(runs)
+    monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda: 8)
+    assert compare(runs).as_dict() == alone.as_dict()

@@ -98,8 +98,9 @@ def test_the_seed_fixes_the_interval_and_another_moves_it():
     assert bootstrap(aurc, kappa, errors) != bootstrap(aurc, kappa, errors, seed=1)
 
 
-def test_the_number_of_cores_changes_nothing(monkeypatch):
-    kappa, errors = draw(9, n=5000)
+@pytest.mark.parametrize("n", [5000, 1 << 13])  # one thread, and several
+def test_the_number_of_cores_changes_nothing(monkeypatch, n):
+    kappa, errors = draw(9, n=n)
     many = bootstrap(aurc, kappa, errors)
     for cores in (1, 2, 8):
         monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda cores=cores: cores)

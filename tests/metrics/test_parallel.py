@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from snapsure.metrics import _parallel
-from snapsure.metrics._parallel import ahead, sort_on_all_cores
+from snapsure.metrics._parallel import ahead, in_shares, side_by_side, sort_on_all_cores
 
 
 @pytest.mark.parametrize("cores", [1, 2, 8])
@@ -45,3 +45,23 @@ def test_a_long_array_is_sorted_on_any_number_of_cores(monkeypatch, cores, disti
     ours = values.copy()
     sort_on_all_cores(ours)
     np.testing.assert_array_equal(ours, np.sort(values))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 50])
+def test_shares_are_put_together_in_order(monkeypatch, cores, count):
+    monkeypatch.setattr(_parallel, "_cores", lambda: cores)
+    seen = []
+
+    def squares(items):
+        seen.append(len(items))
+        return [i * i for i in items]
+
+    assert in_shares(squares, range(count)) == [i * i for i in range(count)]
+    assert sum(seen) == count
+    assert len(seen) <= min(cores, 7)
+
+
+def test_what_runs_side_by_side_raises():
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(lambda i: 1 / i, [1, 0])

@@ -32,7 +32,8 @@ EdgesArea = Callable[[Edges], Floats]
 # Some resamples: their rows (resamples, n), or how often each point is in them.
 Draw = Ints | Counts
 _LONG = 1 << 13  # points, from which on threads share the resamples
-_AT_ONCE = 4  # resamples, at least: looking up where a point stands serves all of them
+# Resamples and streams of them, at least: looking up where a point stands serves all of them.
+_AT_ONCE, _STREAMS = 4, 2
 
 # Names and values of one score, or of two whose difference is asked for; and the losses.
 Asked = tuple[Sequence[tuple[str, ArrayLike]], ArrayLike]
@@ -193,7 +194,7 @@ def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list
         return [each.values(draw) for each in resamplers]
 
     if all(each.counts for each in resamplers):
-        few = -(-_AT_ONCE // batch)
+        few = max(_STREAMS, -(-_AT_ONCE // batch))
         some = [streams[low : low + few] for low in range(0, len(streams), few)]
 
         def counted(part: Sequence[Sequence[Stream]]) -> list[list[Floats]]:

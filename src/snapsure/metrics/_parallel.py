@@ -46,7 +46,7 @@ def in_shares(
     function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
 ) -> list[Result]:
     """function(items), each core taking a share of them; what it gives is put together in order."""
-    share = -(-len(items) // min(_cores(), _MOST_WORKERS))
+    share = max(1, -(-len(items) // min(_cores(), _MOST_WORKERS)))
     shares = [items[low : low + share] for low in range(0, len(items), share)]
     return [result for some in side_by_side(function, shares) for result in some]
 
