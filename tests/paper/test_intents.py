@@ -15,6 +15,7 @@ from experiments.contest import intents as study
 from experiments.contest.runs import HEAD, MEAN, WEIGHTS
 from snapsure import SnapshotStore, compare
 from snapsure.evaluation._archive import open_contest
+from tools import intents_record, intents_tables
 
 ROOT = Path(__file__).parents[2]
 INTENTS, PER_INTENT = 3, 16
@@ -173,3 +174,52 @@ def test_trained_packed_and_compared(model, data, tmp_path, monkeypatch):
     wanted = {"gen", "deep_knn", "nn_distance", HEAD, MEAN, WEIGHTS, "SPTD", "MaxLogit-pNorm"}
     for board in compare(runs).boards.values():
         assert wanted < {row.method for row in board.rows}
+
+
+@pytest.fixture(scope="module")
+def moved():
+    runs = {**intents_record.intents(), **intents_record.others()}
+    found = intents_record.starts(runs)
+    return found, intents_record.record_of(found, runs)
+
+
+@pytest.mark.slow
+def test_the_page_has_the_tables(moved):
+    found, records = moved
+    text = intents_tables.PAGE.read_text()
+    made = [intents_record.starts_table(found), intents_record.record_table(records)]
+    for table in (*made, intents_record.rules_table(records)):
+        assert "\n".join(table) + "\n" in text
+
+
+@pytest.mark.slow
+def test_the_page_says_what_the_tables_show(moved):
+    found, records = moved
+    text = " ".join(intents_tables.PAGE.read_text().split())
+    gains = {
+        name: [board[f"from {start}"].saved.estimate for start in intents_record.STARTS]
+        for name, board in found.boards.items()
+    }
+    assert len(gains) == 10
+    assert min(min(values) for values in gains.values()) > 0
+    significant = [one for one in found.boards.values() if one["from 0.4"].p_holm < 0.05]
+    assert len(significant) == 5
+    each = {one.task: one.gains for one in records}
+    losing = {task for task, values in each.items() if (values < 0).any()}
+    assert sum((values < 0).sum() for values in each.values()) == 6
+    assert sum(values.size for values in each.values()) == 42
+    assert "loses on 6 of the 42 networks, all six of clothes" in text
+    assert all(task.startswith("clothes") for task in losing)
+    later = {name for name, values in gains.items() if values[4] > values[0]}
+    assert later == {"clothes-strong", "clothes (few passes)", "cifar100-underfitted"}
+    assert all(intents_record.best_start(found.boards[name]) in ("0.8", "0.9") for name in later)
+    improved = {one.task: float(one.improved.mean()) for one in records}
+    assert {name for name, share in improved.items() if share > 0.145} == later
+    assert round(100 * improved["cifar10 (few passes)"]) == 14
+    assert intents_record.best_start(found.boards["cifar10 (few passes)"]) == "0.4"
+
+
+def test_there_is_no_number_of_an_unfinished_training():
+    """Once runs are packed, the page must say what they show."""
+    text = intents_tables.PAGE.read_text()
+    assert ("None of the six trainings is finished" in text) == (not intents_record.about())
