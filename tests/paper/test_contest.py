@@ -11,7 +11,7 @@ from experiments.contest import trainings as contest
 from experiments.contest.runs import MEAN, WEIGHTS, make_run
 from snapsure import compare
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.evaluation._archive import open_contest, save
+from snapsure.evaluation._archive import finish, open_contest, pack, place, save
 from tests.evaluation.test_compare import run_of
 from tools import contest_tables
 
@@ -103,6 +103,20 @@ def test_points_of_none_of_the_classes_are_archived(tmp_path):
     save({"a": [run]}, {}, tmp_path)
     (again,) = open_contest(tmp_path)["a"]
     assert (again.y == run.y).all()
+
+
+def test_a_board_may_be_another_without_the_points_of_no_class(tmp_path):
+    run = run_of(0)
+    run.table.y[::5] = -1
+    pack(run, place(tmp_path, "all", 0))
+    finish({"inside": 1, "all": 1}, {"known": {"inside": "all"}}, tmp_path)
+    found = open_contest(tmp_path)
+    assert list(found) == ["inside", "all"]
+    (inside,), (everything,) = found.values()
+    known = everything.y != -1
+    assert 0 < known.sum() < known.size
+    assert (inside.y == everything.y[known]).all()
+    assert (inside.table.kappa("softmax") == everything.table.kappa("softmax")[:, known]).all()
 
 
 def test_scores_are_called_as_the_archive_says(tmp_path):

@@ -3,7 +3,9 @@
 A folder with `contest.json` and, for each data set and recipe, `seed-0.npz` …: κ of the rivals for
 some of the snapshots and of the test points, each snapshot's labels, the final logits, and what is
 known of the final snapshot alone. κ is packed as in `table/_packed.py`, logits in steps of 1/256.
-`renamed` in `contest.json`, if there, has names of κ that have changed since, old to new.
+`renamed` in `contest.json`, if there, has names of κ that have changed since, old to new. `known`,
+if there, names data sets that are others without their points of none of the classes (y = −1): they
+have no files of their own.
 """
 
 import json
@@ -15,6 +17,7 @@ import numpy as np
 
 from snapsure import _files, _json, _sealed
 from snapsure._types import Array, Ints
+from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
@@ -23,7 +26,7 @@ from snapsure.table._packed import packed, unpacked
 ABOUT = "contest.json"
 _STEPS = 256
 _AGAIN = "take it from the archive again"
-_SCHEMA = {"runs": {str: int}, "renamed?": {str: str}}
+_SCHEMA = {"runs": {str: int}, "renamed?": {str: str}, "known?": {str: str}}
 
 
 def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Path) -> None:
@@ -60,11 +63,16 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
             f"--from must be a folder with {ABOUT}, got none in {folder}: check the path"
         )
     about = _json.load(path, "what tells of a contest", _SCHEMA, _AGAIN)
-    counts, renamed = about["runs"], about.get("renamed", {})
+    counts, renamed, known = about["runs"], about.get("renamed", {}), about.get("known", {})
     try:
-        return {
+        whole = {
             name: [_read(place(folder, name, i), renamed) for i in range(count)]
             for name, count in counts.items()
+            if name not in known
+        }
+        return {
+            name: [_known(run) for run in whole[known[name]]] if name in known else whole[name]
+            for name in counts
         }
     except (CorruptFile, UnsafeFile):
         raise
@@ -72,6 +80,11 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
         raise CorruptFile(
             f"{folder} must hold a whole contest, got one that cannot be read ({error}): {_AGAIN}"
         ) from None
+
+
+def _known(run: Run) -> Run:
+    """The run of those points that belong to a class."""
+    return run.rows(np.flatnonzero(run.y != NO_CLASS))
 
 
 def _arrays(run: Run) -> dict[str, Any]:
