@@ -1,0 +1,1 @@
+"""What writes parts of this repository: tables, pages, locks; not part of the package."""
