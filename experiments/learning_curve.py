@@ -6,8 +6,8 @@ softmax. Two rules: the one in use, and the one before it, whose penalty was the
 of every snapshot, so that few labels gave an average of all and not the final one's order.
 
 What is finished is kept, a file per training: stopped, the same command resumes. About an hour of
-one core; `--workers 2` halves it. `results/learning-curve.json` is what came out, and
-`python -m tools.learning_tables` writes the docs' table from it.
+one core; `--workers 2` halves it. `results/learning-curve.json` has the tasks of which all
+trainings are finished, and `python -m tools.choice_tables` writes the docs' table from it.
 """
 
 import json
@@ -57,17 +57,28 @@ def main(
         for i in range(count)
     ]
     waiting = [each for each in asked if not each[3].exists()]
+    paths: dict[str, list[Path]] = {}
+    for study, name, _, path, _ in asked:
+        paths.setdefault(f"{study}/{name}", []).append(path)
     with ProcessPoolExecutor(workers) as pool:
         for path in pool.map(_finished, waiting):
             print(path, flush=True)
-    found: dict[str, dict[str, Any]] = {}
-    for study, name, _, path, _ in asked:
-        found.setdefault(f"{study}/{name}", {})[path.stem] = json.loads(path.read_text())
+            _gather(paths, draws)
+    _gather(paths, draws)
+
+
+def _gather(paths: dict[str, list[Path]], draws: int) -> None:
+    """Write the tasks of which all trainings are finished into one file."""
+    found = {
+        name: [json.loads(path.read_text()) for path in some]
+        for name, some in paths.items()
+        if all(path.exists() for path in some)
+    }
     told = {
         "draws": draws,
         "resamples": RESAMPLES,
         "penalty of the final snapshot": RULES,
-        "tasks": {name: _together(list(runs.values())) for name, runs in found.items()},
+        "tasks": {name: _together(runs) for name, runs in found.items()},
     }
     _files.write_bytes(RESULTS, (json.dumps(told, indent=1) + "\n").encode())
 

@@ -1,1 +1,1 @@
-"""What is made or checked by hand or by `make`: pages, tables, the lock, the wheel."""
+"""What writes or checks parts of this repository: tables, pages, the lock, the wheel."""

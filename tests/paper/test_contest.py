@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from experiments import learning_curve
 from experiments.contest import trainings as contest
 from experiments.contest.runs import MEAN, WEIGHTS, make_run
-from snapsure import compare
+from snapsure import AES, Predictor, compare
+from snapsure.cli import fit as commands
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.evaluation._archive import finish, open_contest, pack, place, save
+from snapsure.paper.tables import published
 from tests.evaluation.test_compare import run_of
-from tools import contest_tables
+from tools import choice_tables, choices, contest_tables
 
 
 @pytest.fixture
@@ -209,3 +212,105 @@ def test_the_study_is_small_and_whole():
     )
     for name, some in about["trainings"].items():
         assert [one["seed"] for one in some] == list(range(5)), name
+
+
+@pytest.fixture(scope="module")
+def found():
+    return choices.tasks()
+
+
+@pytest.mark.slow
+def test_tables_over_every_study_say_what_is_committed(found):
+    """All of them: `python -m tools.choice_tables` writes them anew."""
+    text = contest_tables.PAGE.read_text()
+    assert choice_tables.page(text, found) == text
+
+
+@pytest.mark.slow
+def test_odds_of_aes_are_said_wherever_it_is_called_a_bet(found):
+    said = f"better than the final snapshot in {choice_tables.odds(found, choices.AES)} trainings"
+    for told in (Predictor.fit.__doc__, commands.fit.__doc__):
+        assert said in " ".join(told.split())
+    odds = choice_tables.odds(found, choices.AES)
+    assert f"better than the final κ in {odds} trainings" in " ".join(AES.__doc__.split())
+    assert f"better in {odds} trainings" in (ROOT / "README.md").read_text()
+    page = " ".join(contest_tables.PAGE.read_text().split())
+    assert f"better than the final softmax in {odds} trainings" in page
+    right = np.concatenate([task.right for task in found])
+    better = np.concatenate([task.gains(choices.AES) for task in found]) > 0
+    few, many = better[right < 0.925], better[right >= 0.925]
+    assert f"Of the {len(few)} trainings that are less than 92.5 %" in page
+    assert f"better in {sum(few)}; of the {len(many)} others in {sum(many)}" in page
+    lost = {task.name for task in found if min(task.gains(choices.AES)) < 0}
+    assert all("clothes" in name for name in lost)
+
+
+@pytest.mark.slow
+def test_the_page_says_what_ties_do_to_sptd(found):
+    middle = f"SPTD, k = {choices.POWERS[1]}"
+    for task in found:
+        ratio = task.mean(choices.UNTIED, "eaurc") / task.mean(choices.FINAL, "eaurc")
+        lost = 100 * (task.accuracy(choices.FINAL) - task.accuracy(middle))
+        assert np.abs(lost[1:]).max() < 1.1
+        if task.name == "contest/cifar100":
+            assert ratio < 1
+        else:
+            assert 1.025 < ratio < 1.235  # "3 to 23 % above"
+        if "words" in task.name or "clothes" in task.name:
+            assert np.mean(task.undoubted) > 0.5
+            assert 2 < lost[0] < 4
+
+
+@pytest.mark.slow
+def test_gains_are_the_comparisons(found, study):
+    """Without resamples, the same numbers as `compare` has."""
+    for task in found:
+        where, name = task.name.split("/")
+        if where == "contest":
+            for way in (choices.LES, "error predictor", "mean weights"):
+                assert task.mean(way, "eaurc") == pytest.approx(study.boards[name][way].eaurc)
+
+
+def test_the_learning_curve_is_told_as_it_came_out():
+    told = json.loads(choice_tables.CURVE.read_text())["tasks"]
+    page = " ".join(contest_tables.PAGE.read_text().split())
+
+    def worse(task, rule, labels):
+        rows = [row for row in told[task] if (row["rule"], row["labels"]) == (rule, labels)]
+        return max(row["worse"] / row["draws"] for row in rows)
+
+    clothes, words = "passes/clothes", "passes/words"
+    for labels in (300, 1000):
+        assert worse(clothes, "before", labels) == pytest.approx(0.2, abs=0.02)  # "a fifth"
+        assert worse(clothes, "now", labels) <= 0.05
+    assert "now in at most 5 of 100" in page
+    assert worse(clothes, "now", 3000) == 0
+    for row in told[words]:
+        if row["method"] == "LES" and row["labels"] >= 300:
+            assert row["better"] == row["draws"]
+
+
+def test_a_curve_has_a_row_for_every_draw_method_and_rule():
+    rows = learning_curve.curve(run_of(0, n=1200), range(2))
+    asked = {(row["labels"], row["draw"], row["method"], row["rule"]) for row in rows}
+    assert len(asked) == len(rows) == 2 * len(learning_curve.METHODS) * len(learning_curve.RULES)
+    assert {row["labels"] for row in rows} == {100}  # of more, too few would be left to judge
+    for row in learning_curve._together([rows, rows]):
+        some = [one for one in rows if (one["method"], one["rule"]) == (row["method"], row["rule"])]
+        assert row["draws"] == 2 * len(some)
+        assert row["worst"] == pytest.approx(min(one["gain"] for one in some), abs=0.01)
+        assert row["worse"] == 2 * sum(one["high"] < 0 for one in some)
+
+
+def test_the_published_numbers_are_the_papers():
+    page, paper = contest_tables.PAGE.read_text(), published()
+    for name, title in (("cifar100", "CIFAR-100"), ("cifar10", "CIFAR-10")):
+        theirs = paper["table1_aes"][name]["softmax"]
+        others = paper["table1_independent"][name]["softmax"]
+        for row, k in ((theirs, "k30"), (others, "k10")):
+            less = f"{100 * (1 - row[k] / row['baseline']):.1f} %".replace("-", "−")
+            cells = f"| {row['baseline']:.2f} | {row[k]:.2f} | {less} |"
+            assert any(title + " |" in line and cells in line for line in page.splitlines())
+    ours = json.loads((ROOT / "results" / "cifar100-cpu" / "table1.json").read_text())
+    final, aes = (1e3 * ours["softmax"][kind]["eaurc"] for kind in ("final", "k30"))
+    assert f"| {final:.2f} | {aes:.2f} | {100 * (1 - aes / final):.1f} % |" in page

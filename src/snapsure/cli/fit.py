@@ -40,7 +40,11 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the halves and splits.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
 ) -> None:
-    """Choose the best estimator within so many passes, promise a risk, write what to deploy."""
+    """Choose the best estimator within so many passes, promise a risk, write what to deploy.
+
+    It chooses by labels. AES, which needs none, is a bet without them: it was better than the final
+    snapshot in 35 of 41 trainings of our studies.
+    """
     with told("run the same command again"):
         from snapsure.predictor import Predictor
         from snapsure.table import ScoreTable

@@ -165,7 +165,9 @@ class Predictor:
         One half of the points chooses the estimator that `evaluate` finds best among the final
         snapshot alone, AES, LES, PES and the best snapshot (the final one, unless another is better
         by more than chance), and calibrates it. The other half, which nothing was fitted on, gives
-        the threshold. `reason` says what was chosen and why.
+        the threshold. `reason` says what was chosen and why. Without labels there is nothing to
+        choose by: `Predictor(model, snapshots, AES())` is then a bet, which was better than the
+        final snapshot in 35 of 41 trainings of our studies.
 
         Parameters
         ----------
