@@ -89,6 +89,8 @@ def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     assert read.of("softmax") == read.tables
     assert read.of("margin") == ()
     assert "nn_distance" in table1(read)
+    Experiment(about, [table, table], None).save(tmp_path)
+    assert Experiment.open(tmp_path).of("nn_distance") == ()
 
 
 def test_networks_of_two_machines_become_one_experiment(tmp_path):
@@ -103,6 +105,13 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
     assert (read.seeds, read.about["networks"]) == ([0, 1, 4], [["a"], ["b"], ["c"]])
     assert np.array_equal(read.tables[2].errors, other.errors)
     assert both.ensemble is earlier.ensemble
+    Experiment({**both.about, "seeds": [0, 1, 1]}, both.tables, None).save(tmp_path)
+    with pytest.raises(CorruptFile) as corrupt:
+        Experiment.open(tmp_path)
+    assert str(corrupt.value) == (
+        f"{tmp_path / 'experiment.json'} must have a seed of each of its 3 networks, got 2: take "
+        "it from the archive again"
+    )
     alone = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, table.y)
     for wrong in (
         Experiment({**ours.about, "seeds": [1]}, [other], None),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,6 +137,21 @@ def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
     ]
     every = ScoreTable.open(folder / "mine" / "seed-0" / "scores")
     assert np.array_equal(tables[1].kappa("nn_distance"), every.kappa("nn_distance")[[0, 3]])
+
+
+def test_softmax_alone_needs_no_scoring(done, cifar):
+    folder, _, _ = done
+    options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine", "--seed", 1)
+    kept = (folder / "mine" / "results").rename(folder / "kept")
+    result = run("reproduce", "table1", *options, "--softmax-only", cwd=folder)
+    found = Experiment.open(folder / "mine" / "results")
+    shutil.rmtree(folder / "mine" / "results")
+    kept.rename(folder / "mine" / "results")
+    assert result.returncode == 0, result.stderr
+    assert "scoring" not in result.stderr
+    assert (found.seeds, [table.names for table in found.tables]) == ([1], [["softmax"]])
+    whole = Experiment.open(folder / "mine" / "results").tables[1]
+    assert np.allclose(found.tables[0].kappa("softmax"), whole.kappa("softmax"), rtol=1e-3)
 
 
 def test_from_results_in_seconds_without_training(done):

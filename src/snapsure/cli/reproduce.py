@@ -35,6 +35,12 @@ def reproduce(
         Path | None,
         typer.Option(help="Results of other seeds, from another machine: theirs come first."),
     ] = None,
+    softmax_only: Annotated[
+        bool,
+        typer.Option(
+            "--softmax-only", help="From the logits that trainings record: no hours of scoring."
+        ),
+    ] = False,
     source: Annotated[
         Path | None,
         typer.Option("--from", help="Results of an earlier run: nothing is trained, seconds."),
@@ -61,7 +67,8 @@ def reproduce(
 
             wanted = study(dataset, scale, data, out)
             fabric = launched(accelerator, devices, precision)
-            done = run.run(wanted, fabric, teller(Console(stderr=True)), seed)
+            tell = teller(Console(stderr=True))
+            done = run.run(wanted, fabric, tell, seed, softmax_only=softmax_only)
             if done is None:  # another process of the same training has it
                 return
             source = out = wanted.out / "results"

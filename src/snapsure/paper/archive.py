@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from snapsure import _files, _json
-from snapsure.errors import InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table import ScoreTable
 from snapsure.table._packed import pack, unpack
 
@@ -57,6 +57,12 @@ class Experiment:
             )
         about = _json.load(path, "what tells of an experiment", _SCHEMA, _AGAIN)
         count, renamed = len(about["networks"]), about.get("renamed", {})
+        seeds = about.get("seeds", range(count))
+        if len(set(seeds)) != count:
+            raise CorruptFile(
+                f"{path} must have a seed of each of its {count} networks, got {len(set(seeds))}: "
+                f"{_AGAIN}"
+            )
         tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
         ensemble = folder / _ENSEMBLE
         apart = [folder / _seed(i, _APART) for i in range(count)]
@@ -100,8 +106,8 @@ class Experiment:
     def save(self, folder: Path) -> None:
         """Write it; what makes the folder one comes last."""
         _files.make_folder(folder)
-        for old in (_ABOUT, _ENSEMBLE):
-            (folder / old).unlink(missing_ok=True)
+        for old in (folder / _ABOUT, folder / _ENSEMBLE, *folder.glob(f"{_APART}-seed-*.npz")):
+            old.unlink(missing_ok=True)
         for i, table in enumerate(self.tables):
             pack(table, folder / _seed(i))
         for i, table in enumerate(self.apart):

@@ -111,7 +111,12 @@ def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
 
 
 def run(
-    study: Study, fabric: Fabric, tell: Tell, seeds: Sequence[int] | None = None
+    study: Study,
+    fabric: Fabric,
+    tell: Tell,
+    seeds: Sequence[int] | None = None,
+    *,
+    softmax_only: bool = False,
 ) -> Experiment | None:
     """The whole experiment, or some of its networks; interrupted, it resumes where it was.
 
@@ -124,7 +129,12 @@ def run(
         train_one(study, seed, parts, fabric, tell)
     if not fabric.is_global_zero:
         return None
-    tables = [score_one(study, seed, parts, tell) for seed in seeds]
+    tables = [
+        [recorded(validation(study.folder(seed)))]
+        if softmax_only
+        else score_one(study, seed, parts, tell)
+        for seed in seeds
+    ]
     apart = [second for _, *others in tables for second in others]
     ensemble = None
     if len(seeds) > 1:
