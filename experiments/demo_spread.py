@@ -84,10 +84,11 @@ def sentence(settings: dict[str, dict[str, Any]]) -> str:
         held = [*numbers]
         return f"{min(held):.1f} … {max(held):.1f} %"
 
+    each = " each" if len(settings) > 1 else ""
     fewer = sum(run["plain"] < run["accepted"] for run in runs)
     kept = sum(run["wrong"] <= run["risk"] for run in runs)
     return (
-        f"In {len(runs)} trainings of the demo (ten seeds each; {'; '.join(settings)}), "
+        f"In {len(runs)} trainings of the demo (ten seeds{each}; {'; '.join(settings)}), "
         f"{spread(100 * run['error'] for run in runs)} of the words are answered wrong. AES lowers "
         f"the final softmax's E-AURC by {spread(run['gain']['AES'][0] for run in runs)}, LES by "
         f"{spread(run['gain']['LES'][0] for run in runs)}, significantly in every run. At a "

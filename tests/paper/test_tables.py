@@ -21,6 +21,7 @@ from snapsure import (
 from snapsure.paper import tables
 from snapsure.paper.archive import Experiment
 from tests.evaluation.test_evaluate import simulated
+from tools import paper_tables
 
 
 def ensemble():
@@ -168,7 +169,7 @@ def test_published_numbers_are_the_papers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cifar100-cpu", "cifar100-cpu-underfitted"])
+@pytest.mark.parametrize("name", ["cifar100-cpu-full", "cifar100-cpu", "cifar100-cpu-underfitted"])
 def test_committed_results_follow_from_the_committed_scores(name):
     folder = Path("results") / name
     experiment = Experiment.open(folder)
@@ -176,6 +177,12 @@ def test_committed_results_follow_from_the_committed_scores(name):
         made = json.loads(json.dumps(getattr(tables, part)(experiment)))
         path = folder / f"{'networks' if part == 'about' else part}.json"
         assert list(_differences(made, json.loads(path.read_text()), path.name)) == []
+
+
+@pytest.mark.parametrize("page", paper_tables.PAGES, ids=lambda page: page.parent.name)
+def test_pages_have_the_tables_as_they_were_written(page):
+    assert page.read_text().count("\n<!-- cifar") >= 7
+    assert paper_tables.filled(page) == page.read_text()
 
 
 def _differences(ours, theirs, where):
