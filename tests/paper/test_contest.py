@@ -279,6 +279,37 @@ def test_the_learning_curve_is_told_as_it_came_out():
         rows = [row for row in told[task] if (row["rule"], row["labels"]) == (rule, labels)]
         return max(row["worse"] / row["draws"] for row in rows)
 
+    def both(method, what, *labels):
+        """How often now, and before."""
+        return tuple(
+            sum(
+                row[what]
+                for rows in told.values()
+                for row in rows
+                if (row["method"], row["rule"]) == (method, rule) and row["labels"] in labels
+            )
+            for rule in ("now", "before")
+        )
+
+    few, many, short = (100,), (300, 1000, 3000), "LES in 3 passes"
+    assert len(told) == 9
+    assert (
+        "Over all nine tasks, with 300 labels or more: LES is significantly worse than the final "
+        "softmax in {} of {:,} draws, {} before, and significantly better in {:,}, {:,} before; in "
+        "three passes worse in {}, {} before, and better in {:,}, {:,} before. With 100 labels: "
+        "worse in {} of {}, {} before; in three passes in {}, {} before."
+    ).format(
+        both("LES", "worse", *many)[0],
+        both("LES", "draws", *many)[0],
+        both("LES", "worse", *many)[1],
+        *both("LES", "better", *many),
+        *both(short, "worse", *many),
+        *both(short, "better", *many),
+        both("LES", "worse", *few)[0],
+        both("LES", "draws", *few)[0],
+        both("LES", "worse", *few)[1],
+        *both(short, "worse", *few),
+    ) in page
     clothes, words = "passes/clothes", "passes/words"
     for labels in (300, 1000):
         assert worse(clothes, "before", labels) == pytest.approx(0.2, abs=0.02)  # "a fifth"
