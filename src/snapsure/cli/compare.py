@@ -86,7 +86,8 @@ def _narrow(table: Table, measure: str) -> Table:
     chosen = [column for column in table.columns if column.header in heads]
     narrow = Table(title=table.title, title_justify="left", title_style="")
     for column in chosen:
-        narrow.add_column(column.header, justify=column.justify, no_wrap=True)
+        # A long name takes two lines, so that numbers are never cut.
+        narrow.add_column(column.header, justify=column.justify, no_wrap=column.header != "method")
     for cells in zip(*(column.cells for column in chosen), strict=True):
         narrow.add_row(*cells)
     return narrow
