@@ -168,8 +168,15 @@ def test_published_numbers_are_the_papers():
     assert gain == pytest.approx(18.3, abs=0.05)  # as printed in table 1
 
 
+RESULTS = sorted(path.parent.name for path in Path("results").glob("*/experiment.json"))
+
+
+def test_results_are_found():
+    assert {"cifar100-cpu", "cifar100-cpu-full-underfitted"} <= {*RESULTS}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cifar100-cpu-full", "cifar100-cpu", "cifar100-cpu-underfitted"])
+@pytest.mark.parametrize("name", RESULTS)
 def test_committed_results_follow_from_the_committed_scores(name):
     folder = Path("results") / name
     experiment = Experiment.open(folder)

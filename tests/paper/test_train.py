@@ -99,8 +99,8 @@ def test_the_papers_recipes():
     with pytest.raises(InvalidInput) as refusal:
         recipes.recipe("cifar10", "huge")
     assert str(refusal.value) == (
-        "`scale` must be one of paper, cpu, cpu-full, cpu-underfitted, got 'huge': choose among "
-        "these"
+        "`scale` must be one of paper, cpu, cpu-underfitted, cpu-full, cpu-full-underfitted, got "
+        "'huge': choose among these"
     )
     with pytest.raises(InvalidInput) as refusal:
         recipes.recipe("imagenet-1k", "cpu")
@@ -116,10 +116,11 @@ def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
     assert [recipe.rate(a) for a in at] == pytest.approx(
         [0, 0.2, 0.4, 0.7, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2, 0.1]
     )
-    full = recipes.recipe("cifar100", "cpu-full")
-    rates = [full.rate(step / 100) for step in range(100 * full.epochs)]
-    drops = sum(later < before for before, later in pairwise(rates))
-    assert (drops, rates[-1]) == (8, 0.1 / 2**8)
+    for scale, times in (("cpu-full", 6), ("cpu-full-underfitted", 8)):
+        full = recipes.recipe("cifar100", scale)
+        rates = [full.rate(step / 100) for step in range(100 * full.epochs)]
+        drops = sum(later < before for before, later in pairwise(rates))
+        assert (drops, rates[-1]) == (times, 0.1 / 2**times)
 
 
 def test_the_parts_of_a_pass_are_an_epoch_each(cifar, tmp_path, fabric):

@@ -12,8 +12,8 @@ DataSet = Annotated[str, typer.Option(help="cifar10, cifar100, svhn or imagenet-
 Scale = Annotated[
     str,
     typer.Option(
-        help="paper (a GPU, days), cpu-full (all images, hours), cpu or cpu-underfitted (a part "
-        "of the images, half an hour a network)."
+        help="paper (a GPU, days), cpu-full (all images, an hour a network), cpu (a part of the "
+        "images, half an hour); cpu-full-underfitted and cpu-underfitted, their contrasts."
     ),
 ]
 Data = Annotated[
