@@ -1,6 +1,6 @@
 """The tables of the study of few passes, in README.md and docs/results/few-passes.md.
 
-`python -m tools.passes_tables` writes them anew from `results/passes`, and the picture beside them;
+`python -m tools.passes_tables` writes them anew from `results/passes`, and the pictures beside them;
 a test compares them.
 """
 
@@ -10,10 +10,12 @@ from pathlib import Path
 from snapsure.evaluation import Comparison, compare
 from snapsure.evaluation._archive import open_contest
 from snapsure.evaluation._result import Board, Result
+from snapsure.report import pictures
 
 ROOT = Path(__file__).parent.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "results" / "few-passes.md"
-PICTURE = ROOT / "docs" / "images" / "passes.png"
+PICTURE = ROOT / "docs" / "images" / "passes.png"  # a panel per task, and all of them together …
+SUMMARY = ROOT / "docs" / "images" / "passes-all.png"  # … which is the one that the README shows
 
 # The README's rows, in their order.
 SHOWN = {
@@ -110,11 +112,12 @@ def _pooled(found: Comparison) -> Board:
 
 
 def main() -> None:
-    """Write both tables and the picture."""
+    """Write both tables and the pictures."""
     found = study()
     for path, table in ((README, readme_table(found)), (PAGE, page_table(found))):
         path.write_text(replaced(path.read_text(), table))
     found.plot().save(PICTURE)
+    pictures.save(pictures.boards([_pooled(found)], found.level), SUMMARY)
 
 
 if __name__ == "__main__":
