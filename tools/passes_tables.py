@@ -1,7 +1,7 @@
 """The tables of the study of few passes, in README.md and docs/results/few-passes.md.
 
-`python -m tools.passes_tables` writes them anew from `results/passes`, and the pictures beside them;
-a test compares them.
+`python -m tools.passes_tables` writes them anew from `results/passes`, and their pictures; a test
+compares them.
 """
 
 import re

@@ -6,7 +6,7 @@ import pytest
 from snapsure import ScoreTable, eaurc
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.paper.archive import Experiment, pack, unpack
-from snapsure.paper.tables import table1
+from snapsure.paper.tables import motivation, table1
 from tests.evaluation.test_evaluate import simulated
 
 
@@ -83,14 +83,41 @@ def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     kappa, some = {"nn_distance": table.kappa("softmax")[1::2]}, table.epochs[1::2]
     near = ScoreTable(kappa, table.labels[1::2], table.y, epochs=some)
     about = {"dataset": "d", "scale": "s", "networks": [[], []]}
-    Experiment(about, [table, table], None, [near, near]).save(tmp_path)
+    Experiment(about, [table, table], None, {0: near, 1: near}).save(tmp_path)
     read = Experiment.open(tmp_path)
-    assert [part.epochs.tolist() for part in read.of("nn_distance")] == [some.tolist()] * 2
-    assert read.of("softmax") == read.tables
-    assert read.of("margin") == ()
-    assert "nn_distance" in table1(read)
+    assert {seed: part.epochs.tolist() for seed, part in read.of("nn_distance").items()} == {
+        0: some.tolist(),
+        1: some.tolist(),
+    }
+    assert read.of("softmax") == dict(enumerate(read.tables))
+    assert read.of("margin") == {}
+    assert table1(read)["nn_distance"]["networks"] == 2
     Experiment(about, [table, table], None).save(tmp_path)
-    assert Experiment.open(tmp_path).of("nn_distance") == ()
+    assert Experiment.open(tmp_path).of("nn_distance") == {}
+
+
+def test_a_score_may_be_of_some_networks(tmp_path):
+    table, other = simulated(), simulated(1)
+    alone = ScoreTable({"softmax": other.kappa("softmax")}, other.labels, other.y)
+    near = ScoreTable({"nn_distance": table.kappa("softmax")}, table.labels, table.y)
+    about = {"dataset": "d", "scale": "s", "networks": [[], []], "seeds": [3, 5]}
+    Experiment(about, [alone, table], None, {1: near}).save(tmp_path)
+    read = Experiment.open(tmp_path)
+    assert {name: [*read.of(name)] for name in ("softmax", "mc_dropout", "nn_distance")} == {
+        "softmax": [3, 5],
+        "mc_dropout": [5],
+        "nn_distance": [5],
+    }
+    assert {name: row["networks"] for name, row in table1(read).items()} == {
+        "softmax": 2,
+        "nn_distance": 1,
+        "mc_dropout": 1,
+    }
+    seeds = {name: [row["seed"] for row in rows] for name, rows in motivation(read).items()}
+    assert seeds == {"softmax": [3, 5], "nn_distance": [5], "mc_dropout": [5]}
+    later = {**about, "seeds": [1], "networks": [[]]}
+    both = Experiment(later, [table], None, {0: near}).beside(read)
+    assert [*both.of("nn_distance")] == [5, 1]
 
 
 def test_networks_of_two_machines_become_one_experiment(tmp_path):
@@ -112,18 +139,16 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
         f"{tmp_path / 'experiment.json'} must have a seed of each of its 3 networks, got 2: take "
         "it from the archive again"
     )
-    alone = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, table.y)
     for wrong in (
         Experiment({**ours.about, "seeds": [1]}, [other], None),
         Experiment({**ours.about, "recipe": {"drop": (1, 3)}}, [other], None),
-        Experiment(ours.about, [alone], None),
     ):
         with pytest.raises(InvalidInput) as refusal:
             wrong.beside(earlier)
         assert str(refusal.value) == (
-            "--beside must be results of other seeds, of the same data set, scale, recipe and "
-            f"scores, got d at scale s, seeds 0, 1 for d at scale s, seeds {wrong.seeds[0]}: "
-            "choose other results"
+            "--beside must be results of other seeds, of the same data set, scale and recipe, got "
+            f"d at scale s, seeds 0, 1 for d at scale s, seeds {wrong.seeds[0]}: choose other "
+            "results"
         )
 
 

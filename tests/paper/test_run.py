@@ -43,6 +43,7 @@ def waiting(store, network, epoch, **options):
         time.sleep(0.01)
 SnapshotStore.save = waiting
 """
+ASIDE = ("results", "seed-1/scores")  # as if that network had not been scored
 OPTIONS = {
     "env": {"COLUMNS": "160", "NO_COLOR": "1"},
     "loaded": ("snapsure.cli", "snapsure.paper.run", "tests.paper.tiny", "torch._dynamo"),
@@ -139,19 +140,23 @@ def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
     assert np.array_equal(tables[1].kappa("nn_distance"), every.kappa("nn_distance")[[0, 3]])
 
 
-def test_softmax_alone_needs_no_scoring(done, cifar):
+def test_softmax_alone_leaves_unscored_what_is(done, cifar):
     folder, _, _ = done
-    options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine", "--seed", 1)
-    kept = (folder / "mine" / "results").rename(folder / "kept")
-    result = run("reproduce", "table1", *options, "--softmax-only", cwd=folder)
+    aside = [(folder / "mine" / name, folder / f"kept-{i}") for i, name in enumerate(ASIDE)]
+    for path, kept in aside:
+        path.rename(kept)
+    options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine", "--softmax-only")
+    result = run("reproduce", "table1", *options, cwd=folder)
     found = Experiment.open(folder / "mine" / "results")
     shutil.rmtree(folder / "mine" / "results")
-    kept.rename(folder / "mine" / "results")
+    for path, kept in aside:
+        kept.rename(path)
     assert result.returncode == 0, result.stderr
-    assert "scoring" not in result.stderr
-    assert (found.seeds, [table.names for table in found.tables]) == ([1], [["softmax"]])
-    whole = Experiment.open(folder / "mine" / "results").tables[1]
-    assert np.allclose(found.tables[0].kappa("softmax"), whole.kappa("softmax"), rtol=1e-3)
+    assert "seed 1: scoring" not in result.stderr
+    whole = Experiment.open(folder / "mine" / "results").tables
+    assert [table.names for table in found.tables] == [whole[0].names, ["softmax"]]
+    for ours, theirs in zip(found.tables, whole, strict=True):
+        assert np.allclose(ours.kappa("softmax"), theirs.kappa("softmax"), rtol=1e-3)
 
 
 def test_from_results_in_seconds_without_training(done):

@@ -38,7 +38,8 @@ def reproduce(
     softmax_only: Annotated[
         bool,
         typer.Option(
-            "--softmax-only", help="From the logits that trainings record: no hours of scoring."
+            "--softmax-only",
+            help="Where a network is not scored yet, from the logits that its training recorded.",
         ),
     ] = False,
     source: Annotated[

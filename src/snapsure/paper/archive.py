@@ -2,15 +2,16 @@
 
 A folder with `experiment.json` (recipe, and what became of each training) and score tables packed
 as `seed-0.npz` …, `ensemble.npz`, and `nn_distance-seed-0.npz` … where that κ was measured at fewer
-snapshots than the others. Reading it takes NumPy alone. Where a κ is called otherwise
-since it was packed, `renamed` in `experiment.json` has its old name and its new one.
+snapshots than the others. A κ need not have been measured of all networks. Reading it takes NumPy
+alone. Where a κ is called otherwise since it was packed, `renamed` in `experiment.json` has its old
+name and its new one.
 
 Tables and figures are computed from what was packed.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,13 @@ class Experiment:
     about: Mapping[str, Any]  # "dataset", "scale", "recipe", "networks"; perhaps "renamed"
     tables: Sequence[ScoreTable]
     ensemble: ScoreTable | None
-    apart: Sequence[ScoreTable] = ()  # of NN-distance alone, where it has other snapshots
+    # Of NN-distance alone, where it has other snapshots: by the place of its network in `tables`.
+    apart: Mapping[int, ScoreTable] = field(default_factory=dict)
 
-    def of(self, kappa: str) -> Sequence[ScoreTable]:
-        """The networks' tables that have a κ; none if it was not measured."""
-        tables = self.apart if self.apart and kappa == _APART else self.tables
-        return tables if all(kappa in table.names for table in tables) else ()
+    def of(self, kappa: str) -> dict[int, ScoreTable]:
+        """The tables of the networks of which a κ was measured, by their seeds."""
+        tables = self.apart if self.apart and kappa == _APART else dict(enumerate(self.tables))
+        return {self.seeds[i]: table for i, table in tables.items() if kappa in table.names}
 
     @staticmethod
     def open(folder: Path) -> "Experiment":
@@ -65,12 +67,12 @@ class Experiment:
             )
         tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
         ensemble = folder / _ENSEMBLE
-        apart = [folder / _seed(i, _APART) for i in range(count)]
+        apart = {i: folder / _seed(i, _APART) for i in range(count)}
         return Experiment(
             about,
             tables,
             unpack(ensemble) if ensemble.exists() else None,
-            [unpack(path) for path in apart if apart[0].exists()],
+            {i: unpack(path) for i, path in apart.items() if path.exists()},
         )
 
     def beside(self, earlier: "Experiment") -> "Experiment":
@@ -80,10 +82,10 @@ class Experiment:
         """
         kinds = [(one.about["dataset"], one.about["scale"], one._recipe) for one in (earlier, self)]
         seeds = [*earlier.seeds, *self.seeds]
-        if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds) or _lacks(self, earlier):
+        if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds):
             raise InvalidInput(
-                "--beside must be results of other seeds, of the same data set, scale, recipe and "
-                f"scores, got {_words(earlier)} for {_words(self)}: choose other results"
+                "--beside must be results of other seeds, of the same data set, scale and recipe, "
+                f"got {_words(earlier)} for {_words(self)}: choose other results"
             )
         networks = [*earlier.about["networks"], *self.about["networks"]]
         larger = max(earlier, self, key=lambda one: (one.ensemble is not None, len(one.tables)))
@@ -91,7 +93,7 @@ class Experiment:
             {**self.about, "seeds": seeds, "networks": networks},
             [*earlier.tables, *self.tables],
             larger.ensemble,
-            [*earlier.apart, *self.apart],
+            {**earlier.apart, **{len(earlier.tables) + i: one for i, one in self.apart.items()}},
         )
 
     @property
@@ -110,19 +112,11 @@ class Experiment:
             old.unlink(missing_ok=True)
         for i, table in enumerate(self.tables):
             pack(table, folder / _seed(i))
-        for i, table in enumerate(self.apart):
+        for i, table in self.apart.items():
             pack(table, folder / _seed(i, _APART))
         if self.ensemble is not None:
             pack(self.ensemble, folder / _ENSEMBLE)
         _files.write_bytes(folder / _ABOUT, _json.text({**self.about}) + b"\n")
-
-
-def _lacks(one: Experiment, other: Experiment) -> bool:
-    """Whether a κ of one is not there for all networks of the other, or the other way round."""
-    names = [
-        [set(table.names) for table in (*each.tables[:1], *each.apart[:1])] for each in (one, other)
-    ]
-    return names[0] != names[1]
 
 
 def _words(experiment: Experiment) -> str:

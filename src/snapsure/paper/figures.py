@@ -1,4 +1,4 @@
-"""The paper's figures, from an experiment's score tables: the network of seed 0."""
+"""The paper's figures, from an experiment's score tables: the first network that has the κ."""
 
 from pathlib import Path
 
@@ -17,12 +17,13 @@ _ALONG = {2: ["softmax"], 3: ["mc_dropout_variance", "mc_dropout"], 4: ["nn_dist
 
 def draw(experiment: Experiment, folder: Path) -> list[Path]:
     """Figures 1 (RC curve), 2, 3 and 4 (κ and E-AURC along training), of the κ there are."""
-    where = f"{experiment.about['dataset']}, scale {experiment.about['scale']}, seed 0"
-    paths = [_rc_curves(experiment.tables[0], folder, where)]
+    where = f"{experiment.about['dataset']}, scale {experiment.about['scale']}, seed "
+    paths = [_rc_curves(experiment.tables[0], folder, f"{where}{experiment.seeds[0]}")]
     for number, names in _ALONG.items():
         for name in [name for name in names if experiment.of(name)][:1]:
             path = folder / f"figure{number}.png"
-            paths.append(_along(experiment.of(name)[0], name, path, where))
+            seed, table = next(iter(experiment.of(name).items()))
+            paths.append(_along(table, name, path, f"{where}{seed}"))
     return paths
 
 

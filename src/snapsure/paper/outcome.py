@@ -117,7 +117,7 @@ def _table1(experiment: Experiment) -> Shown:
     there = {
         len(AES(most).snapshots(part[0].epochs)): name
         for name in reversed(tables.KAPPAS)
-        if (part := experiment.of(name))
+        if (part := [*experiment.of(name).values()])
     }
     for count, name in reversed(there.items()):
         if count < most:
@@ -218,7 +218,7 @@ def _motivation(experiment: Experiment) -> Shown:
             for group in ("surer", "less_sure"):
                 part = network[group]
                 cells += [str(part["best_epoch"]), _area(part["best"]), _area(part["final"])]
-            seed = str(experiment.seeds[i]) if len(networks) > 1 else ""
+            seed = "" if network["seed"] is None else str(network["seed"])
             rows.append([name if i == 0 else "", seed, *cells])
     columns = ["κ", "seed", "surer half: best epoch", "best", "final"]
     columns += ["less sure half: best epoch", "best", "final"]

@@ -140,8 +140,8 @@ CPU_FULL = Recipe(
     mc_statistics=("variance", "mean"),
 )
 
-# The contrast: small shifts, the paper's dropout and a rate that is halved eight times in 16 passes,
-# and the same network does not fit its training set.
+# The contrast: small shifts, the paper's dropout and a rate that is halved eight times in 16
+# passes, and the same network does not fit its training set.
 CPU_FULL_UNDERFITTED = replace(
     CPU_FULL,
     epochs=48,

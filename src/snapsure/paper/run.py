@@ -25,9 +25,12 @@ from snapsure.scoring import score
 from snapsure.scoring._recorded import recorded
 from snapsure.snapshots import Snapshots, SnapshotStore
 from snapsure.table import ScoreTable
+from snapsure.table._pieces import TABLE
 from snapsure.training._epochs import read_history
 
 Tell = Callable[[str], None]
+
+_EVERY, _SOME = "scores", "scores-apart"  # folders of a network's score tables
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,12 @@ def score_one(study: Study, seed: int, parts: Parts, tell: Tell) -> list[ScoreTa
         return score(build(how, parts), snapshots, test, kappas, out=folder / out)
 
     if every:
-        tables = [scored([SoftmaxResponse(), *every], store, "scores")]
+        tables = [scored([SoftmaxResponse(), *every], store, _EVERY)]
     else:
         tables = [recorded(validation(folder))]
     if apart:
         some = store.select(store.epochs[:: -how.neighbours_every][::-1])
-        tables.append(scored(apart, some, "scores-apart"))
+        tables.append(scored(apart, some, _SOME))
     return tables
 
 
@@ -110,6 +113,12 @@ def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
     return every, apart
 
 
+def _scored(study: Study, seed: int, parts: Parts) -> bool:
+    """Whether a network has all its scores already."""
+    wanted = zip(_kappas(study.recipe, parts), (_EVERY, _SOME), strict=True)
+    return all((study.folder(seed) / out / TABLE).exists() for kappas, out in wanted if kappas)
+
+
 def run(
     study: Study,
     fabric: Fabric,
@@ -120,7 +129,8 @@ def run(
 ) -> Experiment | None:
     """The whole experiment, or some of its networks; interrupted, it resumes where it was.
 
-    All processes train, the first one does the rest and has the outcome.
+    All processes train, the first one does the rest and has the outcome. With `softmax_only`, what
+    is not scored yet is left so.
     """
     claim(study)
     how, parts = study.recipe, study.parts(tell)
@@ -131,11 +141,11 @@ def run(
         return None
     tables = [
         [recorded(validation(study.folder(seed)))]
-        if softmax_only
+        if softmax_only and not _scored(study, seed, parts)
         else score_one(study, seed, parts, tell)
         for seed in seeds
     ]
-    apart = [second for _, *others in tables for second in others]
+    apart = {i: second for i, (_, *others) in enumerate(tables) for second in others}
     ensemble = None
     if len(seeds) > 1:
         tell(f"the ensemble of {len(seeds)}")

@@ -152,9 +152,10 @@ def motivation(experiment: Experiment) -> Content:
     content: Content = {}
     for row_name, tables, name in _rows(experiment):
         rows = []
-        for table in tables:
+        seeds = [None] if row_name == "ensemble" else [*experiment.of(name)]
+        for seed, table in zip(seeds, tables, strict=True):
             halves = trajectories(table.kappa(name), table.errors, 0.5)
-            row: Content = {"last_epoch": int(table.epochs[-1])}
+            row: Content = {"seed": seed, "last_epoch": int(table.epochs[-1])}
             for group, areas in (("surer", halves.green_eaurc), ("less_sure", halves.red_eaurc)):
                 best = best_snapshot(areas)
                 row[group] = {
@@ -211,7 +212,7 @@ def _rows(experiment: Experiment) -> Iterator[tuple[str, Sequence[ScoreTable], s
     """A row of a table: its name, the score tables it is of, and the κ in them."""
     for name in KAPPAS:
         if tables := experiment.of(name):
-            yield name, tables, name
+            yield name, [*tables.values()], name
     if experiment.ensemble is not None:
         yield "ensemble", [experiment.ensemble], experiment.ensemble.names[0]
 
