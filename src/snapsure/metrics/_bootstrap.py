@@ -31,7 +31,7 @@ EdgesArea = Callable[[Edges], Floats]
 
 # Some resamples: their rows (resamples, n), or how often each point is in them.
 Draw = Ints | Counts
-_LONG = 1 << 13  # points, from which on threads share the resamples
+_LONG = 1 << 15  # points, from which on threads share the resamples
 # Resamples and streams of them, at least: looking up where a point stands serves all of them.
 _AT_ONCE, _STREAMS = 4, 2
 
@@ -204,7 +204,7 @@ def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list
         # Short calls would make threads wait for each other.
         batches = in_shares(counted, some) if n >= _LONG else counted(some)
     else:  # a metric of the user's is called by one thread only
-        rows = ahead(lambda part: Rows(part[1], n).draw(part[0] * n).reshape(-1, n), streams)
+        rows = ahead(lambda part: Rows(part[1], n).draw(np.empty((part[0], n), np.int64)), streams)
         batches = [values(draw) for draw in rows]
     return [np.concatenate(each) for each in zip(*batches, strict=True)]
 
