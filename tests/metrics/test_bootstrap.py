@@ -17,6 +17,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.metrics._bootstrap import intervals_of
+from snapsure.metrics._draws import LONG
 
 AREAS = [aurc, eaurc, augrc, naurc]
 
@@ -98,7 +99,7 @@ def test_the_seed_fixes_the_interval_and_another_moves_it():
     assert bootstrap(aurc, kappa, errors) != bootstrap(aurc, kappa, errors, seed=1)
 
 
-@pytest.mark.parametrize("n", [5000, 1 << 13])  # one thread, and several
+@pytest.mark.parametrize("n", [5000, LONG])  # one thread, and several
 def test_the_number_of_cores_changes_nothing(monkeypatch, n):
     kappa, errors = draw(9, n=n)
     many = bootstrap(aurc, kappa, errors)

@@ -11,7 +11,10 @@ from snapsure._types import Ints
 Lanes = NDArray[np.unsignedinteger[Any]]
 Stream = tuple[int, np.random.SeedSequence]  # how many resamples it draws
 
-_PIECE = 1 << 17  # rows drawn at once
+LONG = 1 << 16  # points, from which on threads may share the resamples
+# Rows drawn at once: they stay in a core's cache, unless there are threads, which wait for each
+# other at the end of every call.
+_PIECE, _LONG_PIECE = 1 << 16, 1 << 18
 _CALL = 1 << 14  # rows of short resamples that are counted together
 _WORD = np.dtype(np.uint64)
 
@@ -60,9 +63,9 @@ class Counter:
     """Counts of n points in resamples. Its memory is reused: fresh pages cost more than drawing."""
 
     def __init__(self, n: int) -> None:
-        self._n = n
-        self._rows: Ints = np.empty(_PIECE, np.int64)
-        self._ones: NDArray[np.uint8] = np.ones(_PIECE, np.uint8)
+        self._n, self._piece = n, _PIECE if n < LONG else _LONG_PIECE
+        self._rows: Ints = np.empty(self._piece, np.int64)
+        self._ones: NDArray[np.uint8] = np.ones(max(_CALL, min(n, self._piece)), np.uint8)
         self._drawn: NDArray[np.uint8] = np.empty((0, n), np.uint8)
         self._counts: Counts | None = None
 
@@ -85,11 +88,11 @@ class Counter:
 
     def _add(self, rows: Rows, counts: NDArray[np.uint8]) -> None:
         """Count a stream's rows in its resamples, (resamples, n)."""
-        n, drawn_at_once = self._n, max(1, _PIECE // self._n)
+        n, drawn_at_once = self._n, max(1, self._piece // self._n)
         for low in range(0, len(counts), drawn_at_once):
             some = counts[low : low + drawn_at_once]
-            for done in range(0, n, _PIECE):
-                width = min(_PIECE, n - done)
+            for done in range(0, n, self._piece):
+                width = min(self._piece, n - done)
                 at = rows.draw(self._rows[: len(some) * width])
                 self._tally(at.reshape(-1, width), some)
 
