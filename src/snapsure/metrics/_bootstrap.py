@@ -21,7 +21,6 @@ from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
 from snapsure.metrics._draws import LONG, Counter, Counts, Rows, Stream
 from snapsure.metrics._parallel import ahead, in_shares
 from snapsure.metrics._probability import brier, log_losses, nll, squared_distances
-from snapsure.metrics._rank import rows_at_once
 from snapsure.metrics._resampled import Edges, ErrorEdges, ResampledArea, ResampledExcess
 from snapsure.metrics._weights import HARMONIC, LINEAR
 
@@ -31,6 +30,7 @@ EdgesArea = Callable[[Edges], Floats]
 
 # Some resamples: their rows (resamples, n), or how often each point is in them.
 Draw = Ints | Counts
+_STREAM = 1 << 17  # rows that a stream draws, if it can be: another number, other intervals
 # Streams: looking up where a point stands serves all of them.
 _AT_ONCE = 4
 
@@ -185,7 +185,7 @@ def _single(value: Any) -> float:
 def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list[Floats]:
     """Values of each resampler, all of them on the same resamples."""
     n = resamplers[0].losses.size
-    batch = rows_at_once(n)
+    batch = max(1, _STREAM // n)
     sizes = [min(batch, resamples - done) for done in range(0, resamples, batch)]
     streams = list(zip(sizes, np.random.SeedSequence(seed).spawn(len(sizes)), strict=True))
 
