@@ -17,7 +17,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.metrics._bootstrap import intervals_of
-from snapsure.metrics._draws import LONG
+from snapsure.metrics._parallel import LONG
 
 AREAS = [aurc, eaurc, augrc, naurc]
 

@@ -18,8 +18,8 @@ from snapsure import _validate
 from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
-from snapsure.metrics._draws import LONG, Counter, Counts, Rows, Stream
-from snapsure.metrics._parallel import ahead, in_shares
+from snapsure.metrics._draws import Counter, Counts, Rows, Stream
+from snapsure.metrics._parallel import LONG, ahead, in_shares
 from snapsure.metrics._probability import brier, log_losses, nll, squared_distances
 from snapsure.metrics._resampled import Edges, ErrorEdges, ResampledArea, ResampledExcess
 from snapsure.metrics._weights import HARMONIC, LINEAR

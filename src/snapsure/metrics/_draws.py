@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snapsure._types import Ints
+from snapsure.metrics._parallel import LONG
 
 Lanes = NDArray[np.unsignedinteger[Any]]
 Stream = tuple[int, np.random.SeedSequence]  # how many resamples it draws
 
-LONG = 1 << 16  # points, from which on threads may share the resamples
 # Rows drawn at once: they stay in a core's cache, unless there are threads, which wait for each
 # other at the end of every call.
 _PIECE, _LONG_PIECE = 1 << 16, 1 << 18
