@@ -14,11 +14,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import decisions, deploy, groups, metrics, page, scoring, sketch
+from benchmarks import commands, decisions, deploy, groups, metrics, page, scoring, sketch
 from benchmarks.harness import Result, machine, measure
 
 PARTS: dict[str, Any] = {
     "metrics": metrics,
+    "commands": commands,
     "sketch": sketch,
     "scoring": scoring,
     "groups": groups,
