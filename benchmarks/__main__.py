@@ -14,13 +14,25 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import decisions, deploy, groups, metrics, page, scoring, sketch
+from benchmarks import (
+    commands,
+    decisions,
+    deploy,
+    groups,
+    metrics,
+    neighbours,
+    page,
+    scoring,
+    sketch,
+)
 from benchmarks.harness import Result, machine, measure
 
 PARTS: dict[str, Any] = {
     "metrics": metrics,
+    "commands": commands,
     "sketch": sketch,
     "scoring": scoring,
+    "neighbours": neighbours,
     "groups": groups,
     "decisions": decisions,
     "deploy": deploy,
@@ -44,19 +56,24 @@ def main() -> None:
         for case in PARTS[part].cases():
             result = measure(case)
             measured.append(result)
-            rows.append(asdict(result) | own | {"load": os.getloadavg()[0]})
+            rows.append(asdict(result) | own | {"load": os.getloadavg()[0], "nice": os.nice(0)})
+            _write(rows)  # what is stopped keeps what it measured
             console.print(f"measured: {result.name} against {result.reference}")
         peaks = PARTS[part].memory()
         rows += [{"name": name, "megabytes": peak} | own for name, peak in peaks.items()]
+    _write(rows)
     console.print(_table(measured))
-    RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-    page.write(known())
 
 
 def known() -> list[dict[str, Any]]:
     """What was measured before, row by row."""
     rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())
     return rows
+
+
+def _write(rows: list[dict[str, Any]]) -> None:
+    RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    page.write(rows)
 
 
 def _table(results: list[Result]) -> Table:

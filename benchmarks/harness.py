@@ -65,7 +65,7 @@ def measure(case: Case) -> Result:
         goal, met = f"≤ {case.at_most:g}×", ratio <= case.at_most
     elif case.at_most_more is not None:
         more = median(o - t for o, t in pairs)
-        goal = f"≤ +{1e3 * case.at_most_more:g} ms (is {1e3 * more:+.2f})"
+        goal = f"≤ {_time(case.at_most_more)} more (is {_time(more)})"
         met = more <= case.at_most_more
     low, high = np.quantile(ratios, [0.25, 0.75])
     return Result(
@@ -107,6 +107,8 @@ def machine() -> str:
         pass
     found = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
     vectors = "AVX-512" if {"X86_V4", "AVX512_SKX"} & {*found} else "no AVX-512"
+    if os.environ.get("NPY_DISABLE_CPU_FEATURES"):
+        vectors += " for NumPy, switched off by NPY_DISABLE_CPU_FEATURES"
     return (
         f"{model}, {os.cpu_count()} cores, {vectors}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}"
@@ -117,3 +119,7 @@ def _seconds(work: Work) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if abs(seconds) >= 0.1 else f"{1e3 * seconds:.3g} ms"

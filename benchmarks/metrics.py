@@ -1,4 +1,4 @@
-"""The metrics against `np.sort`, against the fastest peer, and against a loop in Python."""
+"""The metrics against `np.sort`, against the fastest peer, and against a plain loop."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -118,21 +118,7 @@ def _bootstrap(rng: np.random.Generator) -> Iterator[Case]:
             areas.append(np.mean(np.cumsum(errors[rows][order]) / np.arange(1, n + 1)))
         return np.quantile(areas, [0.025, 0.975])
 
-    def in_python() -> Any:
-        draws = np.random.default_rng(0)
-        areas = []
-        for _ in range(resamples):
-            rows = draws.integers(0, n, n)
-            pairs = zip(kappa[rows].tolist(), errors[rows].tolist(), strict=True)
-            wrong, area = 0, 0.0
-            for i, (_, error) in enumerate(sorted(pairs, reverse=True), 1):
-                wrong += error
-                area += wrong / i
-            areas.append(area / n)
-        return np.quantile(areas, [0.025, 0.975])
-
     name = "bootstrap(aurc), 1,000 × 10,000"
-    yield Case(name, "a loop in Python per resample", ours, in_python, at_least=100, rounds=3)
     loop = "argsort and cumsum per resample"
     yield Case(name, loop, ours, partial(in_numpy, kappa), at_least=4, rounds=9)
     name += ", 1,000 distinct κ"

@@ -11,7 +11,7 @@ median of neighbours in time, with its quartiles. `make bench` makes all rows an
 machine; the command of a row makes those of its part. With
 `NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"` before it, NumPy is that of a machine without
 AVX-512. Load: how many processes wanted a core when a row was measured, this one among
-them.
+them, and its priority if that was raised, so that the others waited for the most part.
 """
 _COLUMNS = (
     "| work | ours | against | theirs | ratio (quartiles) | goal | load | command |\n"
@@ -49,10 +49,14 @@ def _line(row: dict[str, Any]) -> str:
         f"{row['ratio']:.2f} × {'faster' if 'faster' in row['goal'] else 'its time'} "
         f"({row['low']:.2f} … {row['high']:.2f})",
         row["goal"] + {True: "", False: " (missed)", None: ""}[row["met"]],
-        "not noted" if row["load"] is None else f"{row['load']:.0f}",
+        _load(row),
         f"`python -m benchmarks {row['part']}`",
     )
     return f"| {' | '.join(cells)} |\n"
+
+
+def _load(row: dict[str, Any]) -> str:
+    return f"{row['load']:.0f}" + (f", nice {row['nice']}" if row["nice"] else "")
 
 
 def _time(seconds: float) -> str:

@@ -5,20 +5,16 @@ import itertools
 import tempfile
 from collections.abc import Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.neighbors import KNeighborsClassifier  # type: ignore[import-untyped]
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks.harness import Case, peak_megabytes
-from snapsure import MCDropout, NNDistance, Recorder, SnapshotStore, SoftmaxResponse, score
+from snapsure import MCDropout, Recorder, SnapshotStore, SoftmaxResponse, score
 from snapsure.networks._network import private_copy
-from snapsure.networks._reference import Reference
-from snapsure.scores._nn_distance import _shares
 from snapsure.scoring._worker import watched
 
 BATCH = 256
@@ -44,10 +40,9 @@ def cases() -> Iterator[Case]:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         yield _scoring(Path(folder) / "score")
+        yield _recording(Path(folder))
         yield _dropout("dropout in the head", "all")
         yield _dropout("dropout everywhere, the last on", "last", everywhere=0.3)
-        yield from _neighbours()
-        yield _recording(Path(folder))
 
 
 def memory() -> dict[str, float]:
@@ -91,8 +86,8 @@ def _scoring(folder: Path) -> Case:
 
 
 def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:
-    model, images = convolutions(everywhere=everywhere), torch.randn(BATCH, 3, 32, 32)
-    y_hat = np.zeros(BATCH, dtype=np.int64)
+    model, images = convolutions(everywhere=everywhere), torch.randn(BATCH // 4, 3, 32, 32)
+    y_hat = np.zeros(len(images), dtype=np.int64)
     kappa = MCDropout(passes=100, layers=layers)
     network = watched(private_copy(model), [kappa], images[:2])
     loop = copy.deepcopy(model).eval()
@@ -107,62 +102,8 @@ def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:
             runs = [loop(images).double().softmax(dim=1)[:, 0] for _ in range(100)]
             return torch.stack(runs).mean(dim=0)
 
-    name = f"MCDropout, 100 passes, {BATCH} images, {where}"
+    name = f"MCDropout, 100 passes, {len(images)} images, {where}"
     return Case(name, "100 full passes", ours, naive, at_least=60, rounds=3)
-
-
-def _neighbours() -> Iterator[Case]:
-    generator = torch.Generator().manual_seed(0)
-    points = torch.randn(50_000, 512, generator=generator)
-    queries = torch.randn(2000, 512, generator=generator)
-    labels = torch.arange(50_000) % 100
-    y_hat = np.arange(2000) % 100
-    peer = KNeighborsClassifier(500, weights=lambda d: np.exp(-d), algorithm="brute")
-    peer.fit(points.numpy(), labels.numpy())
-    reference = Reference.of(points.clone(), labels)
-
-    def ours() -> Tensor:
-        near = [
-            _shares(q - reference.center, torch.as_tensor(y), reference, 500)
-            for q, y in zip(torch.split(queries, 500), np.split(y_hat, 4), strict=True)
-        ]
-        return torch.cat(near)
-
-    def theirs() -> Any:
-        return peer.predict_proba(queries.numpy())[np.arange(2000), y_hat]
-
-    def by_cdist() -> Tensor:
-        """Torch as one would write it; as exact as float32 is."""
-        shares = []
-        for some, y in zip(torch.split(queries, 500), np.split(y_hat, 4), strict=True):
-            distance, at = torch.cdist(some, points).topk(500, largest=False)
-            shares.append(_weighed(distance, labels[at], torch.as_tensor(y)))
-        return torch.cat(shares)
-
-    name = f"{NNDistance.__name__}, 50,000 × 512, 2,000 queries, k = 500"
-    knn = "scikit-learn's KNeighborsClassifier"
-    yield Case(name, knn, ours, theirs, at_least=1.5, rounds=5)
-    yield Case(name, "torch.cdist and topk", ours, by_cdist, at_least=1, rounds=5)
-    if find_spec("faiss") is None:
-        return
-    import faiss  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-    faiss.omp_set_num_threads(torch.get_num_threads())
-    index = faiss.IndexFlatL2(512)
-    index.add(points.numpy())
-
-    def by_faiss() -> Tensor:
-        squares, at = index.search(queries.numpy(), 500)
-        distance = torch.from_numpy(squares).clamp(min=0).sqrt()
-        return _weighed(distance, labels[torch.from_numpy(at)], torch.as_tensor(y_hat))
-
-    yield Case(name, "faiss, an exact index", ours, by_faiss, at_least=1, rounds=5)
-
-
-def _weighed(distance: Tensor, near: Tensor, chosen: Tensor) -> Tensor:
-    """Share of the class chosen among neighbours, by e^−distance."""
-    weight = (distance.amin(dim=1, keepdim=True) - distance).exp()
-    return (weight * (near == chosen[:, None])).sum(dim=1) / weight.sum(dim=1)
 
 
 def _recording(folder: Path) -> Case:

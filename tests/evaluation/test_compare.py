@@ -473,6 +473,7 @@ def test_what_it_takes_to_train_is_shown(tmp_path):
 
 def test_the_number_of_cores_changes_no_board(monkeypatch):
     runs = [run_of(0), run_of(1), run_of(2)]
+    monkeypatch.setattr("snapsure.evaluation._contest.LONG", 1)  # or one thread takes all of them
     monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda: 1)
     alone = compare(runs)
     monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda: 8)

@@ -17,6 +17,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.metrics._bootstrap import intervals_of
+from snapsure.metrics._parallel import LONG
 
 AREAS = [aurc, eaurc, augrc, naurc]
 
@@ -98,13 +99,13 @@ def test_the_seed_fixes_the_interval_and_another_moves_it():
     assert bootstrap(aurc, kappa, errors) != bootstrap(aurc, kappa, errors, seed=1)
 
 
-@pytest.mark.parametrize("n", [5000, 1 << 13])  # one thread, and several
+@pytest.mark.parametrize("n", [5000, LONG])  # one thread, and several
 def test_the_number_of_cores_changes_nothing(monkeypatch, n):
     kappa, errors = draw(9, n=n)
-    many = bootstrap(aurc, kappa, errors)
+    many = bootstrap(aurc, kappa, errors, resamples=50)
     for cores in (1, 2, 8):
         monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda cores=cores: cores)
-        assert bootstrap(aurc, kappa, errors) == many
+        assert bootstrap(aurc, kappa, errors, resamples=50) == many
 
 
 def test_any_metric_of_two_arrays():

@@ -11,7 +11,8 @@ def test_rows_are_those_of_numpys_integers(n):
     """Of 2³¹ + 1 rows nearly every other word is passed over."""
     seed = np.random.SeedSequence(n)
     ours = Rows(seed, n)
-    drawn = np.concatenate([ours.draw(count) for count in (1, 4, 7, 1000, 2, 1, 501)])
+    sizes = (1, 4, 7, 1000, 2, 1, 501)
+    drawn = np.concatenate([ours.draw(np.empty(size, np.int64)) for size in sizes])
     rng = np.random.Generator(np.random.SFC64(seed))
     if n == 1:  # which takes no word for it, and has no other row to draw
         assert not drawn.any()
@@ -19,11 +20,12 @@ def test_rows_are_those_of_numpys_integers(n):
         assert drawn.tolist() == rng.integers(0, n, size=drawn.size).tolist()
 
 
-@pytest.mark.parametrize("n", [1, 5, 300, 16_385, 65_535, 65_536])
+@pytest.mark.parametrize("n", [1, 5, 300, 16_385, 65_535, 65_536, 131_073])
 def test_counts_and_places_of_resamples(n):
     sizes = [3, 4]
     streams = list(zip(sizes, np.random.SeedSequence(1).spawn(2), strict=True))
-    rows = np.concatenate([Rows(seed, n).draw(size * n).reshape(-1, n) for size, seed in streams])
+    drawn = [Rows(seed, n).draw(np.empty((size, n), np.int64)) for size, seed in streams]
+    rows = np.concatenate(drawn)
     plain = np.array([np.bincount(row, minlength=n) for row in rows])
     order = np.random.default_rng(0).permutation(n)
     before = np.concatenate((np.zeros((7, 1)), np.cumsum(plain[:, order], axis=1)), axis=1)

@@ -12,7 +12,7 @@ from snapsure.evaluation._methods import Method, methods_of
 from snapsure.evaluation._protocol import Protocol
 from snapsure.evaluation._run import Run
 from snapsure.metrics._bootstrap import paired_values
-from snapsure.metrics._parallel import side_by_side
+from snapsure.metrics._parallel import LONG, side_by_side
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def contest(
         # With methods of its own: those of one list share what they find, and not between threads.
         return _of_run(run, shared(), protocol, resamples, seed, metric)
 
-    methods, each = shared(), side_by_side(of_run, runs)
+    # Of few points the calls are short, and threads would wait for each other: slower than one.
+    long = runs[0].table.y_hat.size >= LONG
+    methods, each = shared(), side_by_side(of_run, runs) if long else [of_run(run) for run in runs]
     means = {field: np.mean([one[field] for one in each], axis=0) for field in Contest.MEANS}
     sizes = [run.snapshot_bytes for run in runs if run.snapshot_bytes is not None]
     kept = np.array(means["snapshots"])

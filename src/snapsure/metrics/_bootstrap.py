@@ -19,9 +19,8 @@ from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
 from snapsure.metrics._draws import Counter, Counts, Rows, Stream
-from snapsure.metrics._parallel import ahead, in_shares
+from snapsure.metrics._parallel import LONG, ahead, in_shares
 from snapsure.metrics._probability import brier, log_losses, nll, squared_distances
-from snapsure.metrics._rank import rows_at_once
 from snapsure.metrics._resampled import Edges, ErrorEdges, ResampledArea, ResampledExcess
 from snapsure.metrics._weights import HARMONIC, LINEAR
 
@@ -31,9 +30,9 @@ EdgesArea = Callable[[Edges], Floats]
 
 # Some resamples: their rows (resamples, n), or how often each point is in them.
 Draw = Ints | Counts
-_LONG = 1 << 13  # points, from which on threads share the resamples
-# Resamples and streams of them, at least: looking up where a point stands serves all of them.
-_AT_ONCE, _STREAMS = 4, 2
+_STREAM = 1 << 17  # rows that a stream draws, if it can be: another number, other intervals
+# Streams: looking up where a point stands serves all of them.
+_AT_ONCE = 4
 
 # Names and values of one score, or of two whose difference is asked for; and the losses.
 Asked = tuple[Sequence[tuple[str, ArrayLike]], ArrayLike]
@@ -186,7 +185,7 @@ def _single(value: Any) -> float:
 def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list[Floats]:
     """Values of each resampler, all of them on the same resamples."""
     n = resamplers[0].losses.size
-    batch = rows_at_once(n)
+    batch = max(1, _STREAM // n)
     sizes = [min(batch, resamples - done) for done in range(0, resamples, batch)]
     streams = list(zip(sizes, np.random.SeedSequence(seed).spawn(len(sizes)), strict=True))
 
@@ -194,17 +193,16 @@ def _resample(resamplers: list["_Resampler"], resamples: int, seed: int) -> list
         return [each.values(draw) for each in resamplers]
 
     if all(each.counts for each in resamplers):
-        few = max(_STREAMS, -(-_AT_ONCE // batch))
-        some = [streams[low : low + few] for low in range(0, len(streams), few)]
+        some = [streams[low : low + _AT_ONCE] for low in range(0, len(streams), _AT_ONCE)]
 
         def counted(part: Sequence[Sequence[Stream]]) -> list[list[Floats]]:
             counter = Counter(n)
             return [values(counter.count(each)) for each in part]
 
         # Short calls would make threads wait for each other.
-        batches = in_shares(counted, some) if n >= _LONG else counted(some)
+        batches = in_shares(counted, some) if n >= LONG else counted(some)
     else:  # a metric of the user's is called by one thread only
-        rows = ahead(lambda part: Rows(part[1], n).draw(part[0] * n).reshape(-1, n), streams)
+        rows = ahead(lambda part: Rows(part[1], n).draw(np.empty((part[0], n), np.int64)), streams)
         batches = [values(draw) for draw in rows]
     return [np.concatenate(each) for each in zip(*batches, strict=True)]
 

@@ -27,13 +27,15 @@ class CoarseKeys:
     def __init__(self, errors: Bools) -> None:
         self._errors = errors.astype(np.uint32)
         self._falls: Floats = np.empty(0)
-        self._spare: list[Coarse] = []
+        self._keys: Coarse = np.empty(0, np.uint32)
 
     def of(self, kappa: Scores) -> Coarse:
-        """Keys of the rows of κ (rows, n)."""
+        """Keys of the rows of κ (rows, n); good until the next are asked for."""
         least, most = float(kappa.min()), float(kappa.max())
         scale = _LARGEST / (most - least) if most > least else 0.0
-        keys = self._memory(kappa)
+        if self._keys.size < kappa.size:
+            self._falls, self._keys = np.empty(kappa.size), np.empty(kappa.size, np.uint32)
+        keys = self._keys[: kappa.size].reshape(kappa.shape)
         if 0 < scale < math.inf:
             falls = self._falls[: kappa.size].reshape(kappa.shape)
             np.subtract(most, kappa, out=falls)
@@ -44,16 +46,6 @@ class CoarseKeys:
             keys[:] = 0
         keys |= self._errors
         return keys
-
-    def free(self, keys: Coarse) -> None:
-        """Take back keys that have been read."""
-        self._spare.append(keys)
-
-    def _memory(self, kappa: Scores) -> Coarse:
-        if self._falls.size < kappa.size:
-            self._falls = np.empty(kappa.size)
-        keys = self._spare.pop() if self._spare else np.empty(kappa.shape, np.uint32)
-        return keys if keys.shape == kappa.shape else np.empty(kappa.shape, np.uint32)
 
 
 def tell_apart(kappa: Scores, errors: Bools) -> bool:

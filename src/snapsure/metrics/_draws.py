@@ -7,11 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snapsure._types import Ints
+from snapsure.metrics._parallel import LONG
 
 Lanes = NDArray[np.unsignedinteger[Any]]
 Stream = tuple[int, np.random.SeedSequence]  # how many resamples it draws
 
-_PIECE = 1 << 14  # rows drawn at once
+# Rows drawn at once: they stay in a core's cache, unless there are threads, which wait for each
+# other at the end of every call.
+_PIECE, _LONG_PIECE = 1 << 16, 1 << 18
+_CALL = 1 << 14  # rows of short resamples that are counted together
 _WORD = np.dtype(np.uint64)
 
 
@@ -26,18 +30,22 @@ class Rows:
         self._bits, self._n = np.random.SFC64(seed), n
         self._left: NDArray[np.uint32] = np.empty(0, np.uint32)
 
-    def draw(self, count: int) -> Ints:
-        """The next so many."""
-        words = self._words(count)
-        rows = words.astype(np.uint64)
-        rows *= np.uint64(self._n)
-        rows >>= np.uint64(32)
-        least = 2**32 % self._n
+    def draw(self, rows: Ints) -> Ints:
+        """Fill `rows`, which must be contiguous, with the next ones; return it."""
+        left = some = rows.reshape(-1).view(np.uint64)
+        while left.size:
+            words = self._fair_words(left.size)
+            left[: words.size] = words
+            left = left[words.size :]
+        some *= np.uint64(self._n)
+        some >>= np.uint64(32)
+        return rows
+
+    def _fair_words(self, count: int) -> NDArray[np.uint32]:
+        """The next so many, less those that are passed over."""
+        words, least = self._words(count), 2**32 % self._n
         lower = words * np.uint32(self._n)  # less what is beyond 32 bits
-        if least and lower.min() < least:
-            rows = rows[lower >= least]
-            return np.concatenate((rows.view(np.int64), self.draw(count - rows.size)))
-        return rows.view(np.int64)
+        return words[lower >= least] if lower.min() < least else words
 
     def _words(self, count: int) -> NDArray[np.uint32]:
         """Halves of 64 bits, the lower one first."""
@@ -55,7 +63,9 @@ class Counter:
     """Counts of n points in resamples. Its memory is reused: fresh pages cost more than drawing."""
 
     def __init__(self, n: int) -> None:
-        self._n = n
+        self._n, self._piece = n, _PIECE if n < LONG else _LONG_PIECE
+        self._rows: Ints = np.empty(self._piece, np.int64)
+        self._ones: NDArray[np.uint8] = np.ones(max(_CALL, min(n, self._piece)), np.uint8)
         self._drawn: NDArray[np.uint8] = np.empty((0, n), np.uint8)
         self._counts: Counts | None = None
 
@@ -69,23 +79,32 @@ class Counter:
         if self._counts is None or self._counts.resamples != resamples:
             self._drawn, self._counts = np.empty((resamples, n), np.uint8), Counts(n, resamples)
         self._drawn[:] = 0
-        together = max(1, _PIECE // n)
-        ones, offset = np.ones(_PIECE, np.uint8), n * np.arange(together)[:, None]
         begin = 0
         for size, seed in streams:
-            rows, end = Rows(seed, n), begin + size
-            for first in range(begin, end, together):
-                counts = self._drawn[first : min(first + together, end)]
-                for low in range(0, n, _PIECE):
-                    width = min(_PIECE, n - low)
-                    at = rows.draw(len(counts) * width)
-                    if together > 1:
-                        by_resample = at.reshape(-1, width)
-                        by_resample += offset[: len(counts)]
-                    np.add.at(counts.ravel(), at, ones[: at.size])
-            begin = end
+            self._add(Rows(seed, n), self._drawn[begin : begin + size])
+            begin += size
         self._counts.fill(self._drawn)
         return self._counts
+
+    def _add(self, rows: Rows, counts: NDArray[np.uint8]) -> None:
+        """Count a stream's rows in its resamples, (resamples, n)."""
+        n, drawn_at_once = self._n, max(1, self._piece // self._n)
+        for low in range(0, len(counts), drawn_at_once):
+            some = counts[low : low + drawn_at_once]
+            for done in range(0, n, self._piece):
+                width = min(self._piece, n - done)
+                at = rows.draw(self._rows[: len(some) * width])
+                self._tally(at.reshape(-1, width), some)
+
+    def _tally(self, rows: Ints, counts: NDArray[np.uint8]) -> None:
+        """Add what was drawn of each resample, (resamples, draws)."""
+        together = max(1, _CALL // self._n)
+        offset = self._n * np.arange(together)[:, None]
+        for low in range(0, len(rows), together):
+            at = rows[low : low + together]
+            if together > 1:
+                at += offset[: len(at)]
+            np.add.at(counts[low : low + together].ravel(), at.ravel(), self._ones[: at.size])
 
 
 class Counts:

@@ -1,12 +1,13 @@
 """Areas from where the 0/1 errors stand, for rows of scores and for resamples alike."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from snapsure._types import Bools, Floats, Ints, Scores
 from snapsure.metrics._coarse import tell_apart
-from snapsure.metrics._rank import ErrorBlock, ErrorRanker
+from snapsure.metrics._parallel import in_shares
+from snapsure.metrics._rank import ErrorBlock, ErrorRanker, rows_at_once
 from snapsure.metrics._weights import HARMONIC, Weights
 
 OfBlocks = Callable[[Iterable[ErrorBlock]], Floats]
@@ -24,11 +25,25 @@ def error_excess(kappa: Scores, errors: Bools) -> Floats:
 
 
 def _by_row(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
-    ranker = ErrorRanker()
-    if not tell_apart(kappa, errors):
-        return np.concatenate([area(blocks) for blocks in ranker.batches(kappa, errors)])
+    """Area of each row, each core taking a share of the rows."""
+    some = _coarsely if tell_apart(kappa, errors) else _exactly
+    if len(kappa) <= rows_at_once(errors.size):
+        return some(kappa, errors, area)
+
+    def of_share(rows: Sequence[int]) -> list[Floats]:
+        return [some(kappa[rows[0] : rows[-1] + 1], errors, area)]
+
+    return np.concatenate(in_shares(of_share, range(len(kappa))))
+
+
+def _exactly(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
+    return np.concatenate([area(blocks) for blocks in ErrorRanker().batches(kappa, errors)])
+
+
+def _coarsely(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
+    """By coarse keys, and rows that these leave tied by all of their bits."""
     areas, again, done = np.empty(len(kappa)), [], 0
-    for block in ranker.coarse_batches(kappa, errors):
+    for block in ErrorRanker().coarse_batches(kappa, errors):
         tied = np.unique(block.row)
         areas[done : done + block.counts.size] = area([block.without_ties()])
         again.append(done + tied)
@@ -38,8 +53,7 @@ def _by_row(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
             break
     rows = np.concatenate(again)
     if rows.size:
-        exact = ranker.batches(kappa[rows], errors)
-        areas[rows] = np.concatenate([area(blocks) for blocks in exact])
+        areas[rows] = _exactly(kappa[rows], errors, area)
     return areas
 
 

@@ -15,8 +15,11 @@ Result = TypeVar("Result")
 
 # More would wait for whoever takes the results, and hold memory meanwhile.
 _MOST_WORKERS = 7
+# Points of a set, from which on calls of NumPy are so long that threads gain more than they wait:
+# at the end of every call each waits for the GIL, and to be woken.
+LONG = 1 << 16
 # A shorter array is sorted before threads have started.
-_LONG = 1 << 18
+_LONG_SORT = 1 << 18
 
 
 def ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -54,12 +57,12 @@ def in_shares(
 def sort_on_all_cores(values: Array) -> None:
     """Sort (n,) in place: what is parted about its middle is sorted on either side by itself."""
     workers = min(_cores(), _MOST_WORKERS)
-    if workers == 1 or values.size < _LONG:
+    if workers == 1 or values.size < _LONG_SORT:
         values.sort()
         return
     pieces = [values]
     with ThreadPoolExecutor(workers) as pool:
-        while 2 * len(pieces) <= workers and pieces[0].size >= _LONG:
+        while 2 * len(pieces) <= workers and pieces[0].size >= _LONG_SORT:
             list(pool.map(lambda piece: piece.partition(piece.size // 2), pieces))
             pieces = [half for piece in pieces for half in np.split(piece, [piece.size // 2])]
         list(pool.map(lambda piece: piece.sort(), pieces))

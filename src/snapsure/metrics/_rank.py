@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from snapsure._types import Array, Bools, Floats, Ints, Scores
 from snapsure.metrics._coarse import CoarseKeys
-from snapsure.metrics._parallel import ahead, sort_on_all_cores
+from snapsure.metrics._parallel import sort_on_all_cores
 
 Keys = NDArray[np.unsignedinteger[Any]]
 
 _BLOCK = 1 << 15
 # Rows together of this size: large enough for threads, small enough for a core's cache.
-_ROWS = 1 << 17
+_ROWS = 1 << 18
 
 
 class ErrorBlock(NamedTuple):
@@ -67,9 +67,10 @@ class ErrorRanker:
         its blocks are stretches of it, from the surest point on.
         """
         read: list[Keys] = []  # what has been read is written again
-        keys = _keyed_batches(kappa, errors, read)
-        alone = len(kappa) <= rows_at_once(errors.size)
-        for parts in map(_sort_alone, keys) if alone else ahead(_sort, keys):
+        for parts in _keyed_batches(kappa, errors, read):
+            for keys in parts:
+                # With a single row nothing else is done meanwhile: it goes to all cores.
+                sort_on_all_cores(keys[0]) if len(kappa) == 1 else keys.sort(axis=1)
             yield self._read_parts(parts)
             read[:] = parts
 
@@ -79,10 +80,10 @@ class ErrorRanker:
         A row with ties, by these, must be ranked again by `batches`.
         """
         coarse, rows = CoarseKeys(errors), rows_at_once(errors.size)
-        keyed = ([coarse.of(kappa[low : low + rows])] for low in range(0, len(kappa), rows))
-        for (keys,) in map(_sort, keyed) if len(kappa) <= rows else ahead(_sort, keyed):
+        for low in range(0, len(kappa), rows):
+            keys = coarse.of(kappa[low : low + rows])
+            keys.sort(axis=1)
             yield self.read(keys)
-            coarse.free(keys)
 
     def _read_parts(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
         offset = 0
@@ -228,21 +229,6 @@ def _memory(bits: Array, spare: list[Keys]) -> Keys:
     if keys is None or keys.shape != bits.shape or keys.dtype != dtype:
         keys = np.empty(bits.shape, dtype)
     return keys
-
-
-def _sort_alone(parts: list[Keys]) -> list[Keys]:
-    """Nothing else is done meanwhile: a single row goes to all cores."""
-    if any(len(keys) > 1 for keys in parts):
-        return _sort(parts)
-    for keys in parts:
-        sort_on_all_cores(keys[0])
-    return parts
-
-
-def _sort(parts: list[Keys]) -> list[Keys]:
-    for keys in parts:
-        keys.sort(axis=1)
-    return parts
 
 
 def _keys_of_one_sign(kappa: Scores, errors: Bools, spare: list[Keys]) -> Keys:
