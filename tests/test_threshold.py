@@ -289,6 +289,10 @@ def test_a_file_that_is_none_is_refused(tmp_path):
             "`risk` must lie in (0, 1), got 1.0: write 95 % as 0.95",
         ),
         (
+            lambda: Threshold.at_risk([0.5], [0], 0.1, delta=1),
+            "`delta` must lie in (0, 1), got 1: write 95 % as 0.95",
+        ),
+        (
             lambda: Threshold.at_risk([0.1], [0.5], 0.1),
             "`errors` must be 0 (right) or 1 (wrong), got 0.5 at row 0: threshold the loss first",
         ),

@@ -17,12 +17,15 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
@@ -38,6 +41,8 @@ ROOMS = {
     "evaluation": ["tests/evaluation"],
     "snapshots": ["tests/snapshots"],
 }
+# What takes longest to import is there when a process is forked for a mutant.
+_LOADED = ("torch", "scipy.stats", "sklearn.datasets", "pandas")
 _PATIENCE = 900  # seconds: a mutant that takes this long hangs, and has been noticed
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -214,34 +219,60 @@ def _failing(tree: Path, mutant: Mutant, marked: str) -> str:
         for file in ([tree / place] if place.endswith(".py") else (tree / place).glob("test_*.py"))
     ]
     files.sort(key=lambda file: (stem not in file, file))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", marked]
-    command += ["-p", "no:cacheprovider", "--hypothesis-seed=0", "--tb=no", *files]
-    path = os.pathsep.join([str(tree / "src"), str(tree)])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen(
-        command,
-        cwd=tree,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    asked = ["-x", "-q", "-n", "0", "-m", marked, "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    asked += ["--tb=no", *files]
+    with tempfile.TemporaryFile("w+") as output:
+        child = os.fork()
+        if not child:
+            _test(tree, asked, output.fileno())
+        ended = _ended(child)
+        if ended is None:
+            return "hangs"
+        if ended in (0, 5):  # 5: no test is marked so
+            return ""
+        output.seek(0)
+        failed = [line for line in output if line.startswith(("FAILED", "ERROR"))]
+    return (failed or [f"pytest ended with {ended}"])[0].split(" - ")[0].strip()
+
+
+def _test(tree: Path, asked: list[str], output: int) -> NoReturn:
+    """Be a process that tests the tree, and ends."""
+    ended = 1
     try:
-        told, _ = process.communicate(timeout=_PATIENCE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return "hangs"
-    if process.returncode in (0, 5):  # 5: no test is marked so
-        return ""
-    failed = [line for line in told.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return (failed or [f"pytest ended with {process.returncode}"])[0].split(" - ")[0]
+        os.setsid()
+        os.chdir(tree)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        sys.path[:0] = [str(tree / "src"), str(tree)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        sys.dont_write_bytecode = True
+        ended = int(pytest.main(asked))
+        sys.stdout.flush()
+    finally:
+        os._exit(ended)
+
+
+def _ended(child: int) -> int | None:
+    """What a process ends with; none if it hangs, and is ended."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
 
 
 def run(count: int, seed: int, rooms: list[str], out: Path) -> None:
     """Run what the file does not have yet."""
     done = {(one["path"], one["name"]) for one in _found(out)}
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"  # a process that has threads must not be forked
+    for name in _LOADED:
+        import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(".*", "site", "results", "dist")

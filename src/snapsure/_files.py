@@ -178,6 +178,21 @@ def make_folder(folder: Path) -> None:
         raise cannot_write(f"to {folder}", error) from None
 
 
+def make_inner(folder: Path) -> None:
+    """The same of a folder in one of ours."""
+    refuse_link(folder)
+    make_folder(folder)
+
+
+def refuse_link(folder: Path) -> None:
+    """Refuse a folder of ours that is a link: files elsewhere would be replaced or removed."""
+    if folder.is_symlink():
+        raise StorageError(
+            errno.ELOOP,
+            f"{folder} must be a folder of its own, got a link to elsewhere: delete it",
+        )
+
+
 def make_writable(folder: Path) -> None:
     """The same, trying that a file can be written there, which nobody sees."""
     make_folder(folder)

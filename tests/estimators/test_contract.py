@@ -100,6 +100,14 @@ def test_what_learns_nothing_knows_its_snapshots_unfitted(estimator, needed):
     assert estimator.snapshots([1, 5, 9]) == needed
 
 
+@pytest.mark.parametrize("estimator", [Final(), SPTD(), AES(k=2, start=0)])
+def test_what_learns_nothing_is_saved_unfitted(estimator, tmp_path):
+    estimator.save(tmp_path / "unfitted.json")
+    again = type(estimator).load(tmp_path / "unfitted.json")
+    assert not again.is_fitted
+    assert again.snapshots([1, 5, 9]) == estimator.snapshots([1, 5, 9])
+
+
 def test_snapshots_that_are_not_there():
     pes = PES().fit(of([[0.1, 0.9], [0.2, 0.3]], [0, 1], epochs=[3, 8]))
     with pytest.raises(InvalidInput) as caught:

@@ -6,7 +6,7 @@ from scipy.stats import wilcoxon
 from sklearn.linear_model import LogisticRegression
 
 from snapsure import LES, Platt, eaurc, nll
-from snapsure.errors import NotFitted
+from snapsure.errors import CorruptFile, NotFitted
 from snapsure.estimators._search import Search
 from tests.estimators.tables import of
 
@@ -254,6 +254,20 @@ def test_saved_and_loaded(tmp_path):
     assert (again.confidence(points) == les.confidence(points)).all()
     assert again.epochs_.tolist() == les.epochs_.tolist()
     assert again.k == 7
+
+
+@pytest.mark.parametrize("name", ["epochs", "center", "spread", "weights"])
+def test_a_saved_one_with_a_number_too_many(name):
+    content = LES(k=3).fit(of(*table(5))).as_dict()
+    held = content["fitted"]
+    held[name] = [*held[name], 1.0]
+    lengths = [len(held[each]) for each in ("epochs", "center", "spread", "weights")]
+    with pytest.raises(CorruptFile) as caught:
+        LES.from_dict(content)
+    assert str(caught.value) == (
+        "a saved LES must have a centre, a spread and a weight for each of its "
+        f"{lengths[0]} snapshots, and one weight more, got {lengths[1:]}: save it again"
+    )
 
 
 @pytest.mark.parametrize("use", ["coef_", "epochs_", "fallback_"])

@@ -131,6 +131,13 @@ def test_layers_have_a_third_of_the_points_each(n):
     assert len(layers) == -(-n // (n // 3))
 
 
+def test_a_share_that_float64_rounds_down_is_the_share_that_is_written():
+    assert math.floor(0.29 * 100) == 28
+    table = of([np.arange(100) / 100], np.arange(100) % 2)
+    layers = PES(layer=0.29).fit(table).layer_of(table)
+    assert np.bincount(layers).tolist() == [29, 29, 29, 13]
+
+
 def test_a_tied_score_is_one_layer():
     layers = PES().fit(of(np.full((3, 30), 0.5), np.arange(30) % 2)).layers_
     assert layers == [(3, 0.5, 3, 0.5)]

@@ -60,6 +60,15 @@ def test_three_classes_by_hand():
     np.testing.assert_allclose(model.confidence(of_logits(logits)), 0.5, rtol=1e-12)
 
 
+@pytest.mark.parametrize("end", [1e-6, 1e6])
+@pytest.mark.parametrize("share", [0.75, 1.5])
+def test_up_to_the_ends_and_no_further(end, share):
+    # As by hand above, where T is 2, so many times as sharp.
+    logits = np.tile([np.log(4), 0, 0], (4, 1)) * end * share / 2
+    found = Temperature().fit(of_logits(logits, [0, 0, 1, 2])).temperature_
+    assert found == pytest.approx(np.clip(end * share, 1e-6, 1e6), rel=1e-9)
+
+
 @pytest.mark.parametrize(("y", "temperature"), [([0, 0], 1e-6), ([1, 1], 1e6)])
 def test_where_there_is_no_least_nll(y, temperature):
     model = Temperature().fit(of_logits([[3.0, 0.0], [1.0, 0.0]], y))

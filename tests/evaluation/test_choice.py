@@ -6,6 +6,7 @@ import pytest
 from snapsure import Final, Run, ScoreTable
 from snapsure.errors import InvalidInput
 from snapsure.evaluation._choice import _methods, choose
+from snapsure.evaluation._run import passes_of
 
 
 @pytest.mark.parametrize("wrong", [2, 38])
@@ -33,3 +34,13 @@ def test_aes_averages_as_many_as_may_be_passed_and_at_most_thirty(snapshots, pas
     made = {method.name: method.make() for method in _methods(Run(table), "softmax", passes)}
     assert made["AES"].k == k
     assert made["LES"].passes == (snapshots if passes is None else passes)
+
+
+def test_what_a_scoring_says_that_an_answer_costs():
+    """A pass of each member, or as many as dropout takes; what it does not say is left out."""
+    provenance = {"snapshots": [["a"], ["b"]], "kappas": {"softmax": {}, "mc": {"passes": 100}}}
+    kappa = np.full((1, 3), 0.5)
+    table = ScoreTable(
+        {"softmax": kappa, "mc": kappa, "own": kappa}, np.zeros((1, 3), int), provenance=provenance
+    )
+    assert passes_of(table) == {"softmax": 2, "mc": 200}

@@ -61,6 +61,17 @@ def test_the_short_cut_at_every_width_of_its_keys(n):
     )
 
 
+def test_the_short_cut_beyond_the_table_of_harmonic_numbers():
+    """The first places are looked up and the last ones by their series, in one sweep."""
+    kappa, errors = draw(9, n=(1 << 17) + 5)
+    plain = lambda k, e: aurc(k, e)  # noqa: E731
+    np.testing.assert_allclose(
+        bootstrap(aurc, kappa, errors, resamples=2),
+        bootstrap(plain, kappa, errors, resamples=2),
+        rtol=1e-11,
+    )
+
+
 @pytest.mark.parametrize("area", AREAS)
 def test_resamples_without_an_error_count_as_zero(area):
     assert bootstrap(area, [0.3, 0.2], [0, 0], resamples=10) == (0.0, 0.0, 0.0)

@@ -1,5 +1,7 @@
 """The curve and what is read off it."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,10 @@ def test_coverage_at_risk_forgives_the_last_bit_of_a_sum():
     assert coverage_at_risk([3, 2, 1], [0.1, 0.2, 0.3], 0.2) == 1.0
     for n in range(1, 100):
         assert coverage_at_risk(np.arange(n), np.full(n, 0.1), 0.1) == 1.0
+
+
+def test_curves_are_drawn_side_by_side():
+    drawn = rc_curve(KAPPA, ERRORS).plot("one", {"other": rc_curve(ERRORS, ERRORS)})
+    assert '"one"' in json.dumps(drawn.spec)
+    assert '"other"' in json.dumps(drawn.spec)
+    assert '"κ"' in json.dumps(rc_curve(KAPPA, ERRORS).plot().spec, ensure_ascii=False)

@@ -28,8 +28,8 @@ def recorded(folder):
     return {epoch: store.sha256(epoch) for epoch in store.epochs}
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_two_hundred_kills_of_a_training(cifar, tmp_path, seed):
+@pytest.mark.parametrize("seed", range(20))
+def test_a_thousand_kills_of_a_training(cifar, tmp_path, seed):
     chance, whole = random.Random(seed), tmp_path / "whole"
     for _ in range(2):  # what is loaded and cached is so the second time
         shutil.rmtree(whole, ignore_errors=True)

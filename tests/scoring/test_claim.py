@@ -337,3 +337,23 @@ def test_the_claim_is_what_the_table_says(store, tmp_path):
     table = scored(store, tmp_path / "out")
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert {name: value for name, value in plan.items() if name != "sha256"} == table.provenance
+
+
+@pytest.mark.parametrize("name", ["softmax", "y_hat", "inputs", "prepared", ".partial-rows"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_nothing_is_written_or_removed_through_a_link(store, tmp_path, name, overwrite):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    scored(store, out)
+    if (out / name).exists():
+        (out / name).rename(elsewhere)
+    else:
+        elsewhere.mkdir()
+    for of_the_same_name in ("epoch-000001.00000.npy", "all.00000.npy", "00000.digest"):
+        (elsewhere / of_the_same_name).write_bytes(b"precious")
+    before = files(elsewhere)
+    (out / name).symlink_to(elsewhere)
+    more = {"data": (X + 1, Y), "overwrite": True} if overwrite else {}
+    assert refusal(lambda: scored(store, out, **more), StorageError) == (
+        f"{out / name} must be a folder of its own, got a link to elsewhere: delete it"
+    )
+    assert files(elsewhere) == before

@@ -31,8 +31,8 @@ LOADED = ("snapsure.scoring", "tests.network", "torch._dynamo")
 PARTIAL = re.compile(r"(.*/)?\.partial-.*|prepared/.*")  # what goes when the table is whole
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_three_hundred_kills_of_a_scoring(digits, tmp_path, seed):
+@pytest.mark.parametrize("seed", range(20))
+def test_a_thousand_kills_of_a_scoring(digits, tmp_path, seed):
     chance = random.Random(seed)
     torch.save(digits.test, tmp_path / "data.pt")
     arguments = (digits.store.path, tmp_path / "data.pt")

@@ -139,6 +139,11 @@ MALFORMED = {
         lambda content: content.update(leaving={}),
         "got something else (`leaving` must be a list, got a dict of 0)",
     ),
+    "leaving and held": (
+        lambda content: content.update(leaving=[content["snapshots"]["1"]]),
+        "got something else (`leaving` must name no snapshot that is held, got "
+        "epoch-000001.safetensors)",
+    ),
 }
 
 

@@ -117,3 +117,9 @@ def test_refusals(make, sentence):
 def test_evenly_takes_thirty_from_two_fifths_on_if_nothing_is_said():
     epochs = [epoch for epoch in range(1, 251) if Evenly(total=250).wants(epoch)]
     assert (len(epochs), epochs[0], epochs[-1]) == (30, 100, 250)
+
+
+def test_budget_keeps_the_last_if_it_came_in_time():
+    """A gap as wide as the ideal, (1 − 0.5) · 8 / 2, is wide enough."""
+    assert Budget(keep=3, start=0.5).surplus([2, 4, 6], 8) == [2]
+    assert Budget(keep=3, start=0.5).surplus([2, 4, 5], 8) == [5]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from snapsure._types import Bools, Floats, Ints, Scores
+from snapsure._types import Bools, Floats, Scores
 from snapsure.metrics._coarse import tell_apart
 from snapsure.metrics._parallel import in_shares
 from snapsure.metrics._rank import ErrorBlock, ErrorRanker, rows_at_once
@@ -44,64 +44,42 @@ def _coarsely(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
     """By coarse keys, and rows that these leave tied by all of their bits."""
     areas, again, done = np.empty(len(kappa)), [], 0
     for block in ErrorRanker().coarse_batches(kappa, errors):
-        tied = np.unique(block.row)
-        areas[done : done + block.counts.size] = area([block.without_ties()])
+        rows, tied = len(block.places), np.unique(block.row)
+        areas[done : done + rows] = area([block.without_ties()])
         again.append(done + tied)
-        done += block.counts.size
-        if 2 * tied.size > block.counts.size:  # as it will be with the rest
+        done += rows
+        if 2 * tied.size > rows:  # as it will be with the rest
             again.append(np.arange(done, len(kappa)))
             break
-    rows = np.concatenate(again)
-    if rows.size:
-        areas[rows] = _exactly(kappa[rows], errors, area)
+    left = np.concatenate(again)
+    if left.size:
+        areas[left] = _exactly(kappa[left], errors, area)
     return areas
 
 
 def block_area(blocks: Iterable[ErrorBlock], n: int, weights: Weights) -> Floats:
     """Σ over the errors of each row of φ(n) − φ(place), over the scale."""
     top = weights.span(n, n + 1)
-    total = sum(_row_sums(top - weights.at(b.places), b) + _untie(b, weights) for b in blocks)
+    total = sum((top - weights.at(b.places)).sum(axis=1) + _untie(b, weights) for b in blocks)
     return np.asarray(total) / weights.scale(n)
 
 
-def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: Ints | int) -> Floats:
+def block_excess(blocks: Iterable[ErrorBlock], n: int, errors: int) -> Floats:
     """How far each row's E errors stand above where κ* has them: the j-th at place n − E + j."""
-    total, best = np.zeros(1), np.asarray(n - errors)
+    total, best = np.zeros(1), n - errors
     for block in blocks:
-        first, ends = np.broadcast_arrays(best, best + block.counts)
-        above = _spans(first, ends, HARMONIC.at(block.places))
-        total = total + _row_sums(above, block) + _untie(block, HARMONIC)
-        best = ends
+        above, end = HARMONIC.at(block.places), best + block.places.shape[1]
+        np.subtract(HARMONIC.span(best, end), above, out=above)
+        total = total + above.sum(axis=1) + _untie(block, HARMONIC)
+        best = end
     return np.maximum(0.0, total / n)
-
-
-def _spans(first: Ints, ends: Ints, less: Floats) -> Floats:
-    """H over first … end − 1, row after row, less these."""
-    ranges = list(zip(first.tolist(), ends.tolist(), strict=True))
-    if len({*ranges}) == 1:
-        by_row = less.reshape(len(ranges), -1)
-        np.subtract(HARMONIC.span(*ranges[0]), by_row, out=by_row)
-        return less
-    return np.concatenate([HARMONIC.span(low, high) for low, high in ranges]) - less
-
-
-def _row_sums(values: Floats, block: ErrorBlock) -> Floats:
-    counts = block.counts
-    if (counts == counts[0]).all():
-        sums: Floats = values.reshape(counts.size, -1).sum(axis=1)
-        return sums
-    sums = np.zeros(counts.size)
-    some = counts > 0
-    first = np.cumsum(counts) - counts
-    sums[some] = np.add.reduceat(values, first[some])
-    return sums
 
 
 def _untie(block: ErrorBlock, weights: Weights) -> Floats:
     """What ties add: an error, sorted last among them, stands further up on average."""
     if not block.row.size:
-        return np.zeros(block.counts.size)
+        return np.zeros(len(block.places))
     gain = weights.rise(block.start, block.middle, block.end)
     gain *= block.end - block.middle
-    added = np.bincount(block.row, weights=gain, minlength=block.counts.size)
+    added = np.bincount(block.row, weights=gain, minlength=len(block.places))
     return added.astype(np.float64, copy=False)

@@ -30,11 +30,11 @@ _ROWS = 1 << 18
 class ErrorBlock(NamedTuple):
     """Errors of a stretch of the order, the right ones among tied points standing first.
 
-    Of a tie that is mixed (right and wrong points of one κ) the places are given besides.
+    All rows have the same points, so as many errors each. Of a tie that is mixed (right and wrong
+    points of one κ) the places are given besides.
     """
 
-    counts: Ints  # (rows,) errors of each row
-    places: Ints  # (errors,) row after row: how many points stand before each error
+    places: Ints  # (rows, errors): how many points stand before each error
     row: Ints  # (mixed ties,) its row,
     start: Ints  # its first place,
     middle: Ints  # the first place of an error in it,
@@ -99,16 +99,9 @@ class ErrorRanker:
         low_byte = self._memory("low byte", flat.size, np.dtype(np.uint8))
         np.copyto(low_byte, flat, casting="unsafe")
         low_byte &= 1
-        places = np.flatnonzero(low_byte.view(np.bool_))
-        counts = np.diff(np.searchsorted(places, n * np.arange(rows + 1)))
         shift = offset - n * np.arange(rows)
-        if rows == 1:
-            places += offset
-        elif (counts == counts[0]).all():
-            by_row = places.reshape(rows, -1)
-            by_row += shift[:, None]
-        else:
-            places += np.repeat(shift, counts)
+        places = np.flatnonzero(low_byte.view(np.bool_)).reshape(rows, -1)
+        places += shift[:, None]
         step = self._memory("step", flat.size - 1, flat.dtype)
         np.bitwise_xor(flat[1:], flat[:-1], out=step)
         step[n - 1 :: n] = 2  # no tie reaches into the next row
@@ -116,14 +109,14 @@ class ErrorRanker:
         # The same κ: the last right point before the first error.
         middle = np.flatnonzero(np.equal(step, 1, out=flag))
         if not middle.size:
-            return ErrorBlock(counts, places, middle, middle, middle, middle)
+            return ErrorBlock(places, middle, middle, middle, middle)
         middle += 1
         turns = np.flatnonzero(np.greater(step, 1, out=flag)) + 1
         edges = np.concatenate(([0], turns, [flat.size]))
         group = np.searchsorted(edges, middle)
         row = middle // n
         tie = (edges[group - 1], middle, edges[group])
-        return ErrorBlock(counts, places, row, *(place + shift[row] for place in tie))
+        return ErrorBlock(places, row, *(place + shift[row] for place in tie))
 
     def _memory(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
         held = self._held.get(name)

@@ -111,6 +111,7 @@ class Kept:
         """What was written, if it is whole."""
         try:
             _sealed.check(self._file(epoch), "")
+            _files.refuse_packed_bomb(self._file(epoch), "")
             with self._file(epoch).open("rb") as kept, np.load(kept, allow_pickle=False) as file:
                 columns = {name: file[name] for name in self._names}
                 digest = str(file[_DIGEST])

@@ -218,6 +218,8 @@ def make_plan(
     table = TableWriter(folder, epochs, [high - low for low, high in bounds])
     identity = _identity(model, members, epochs, rows, wanted)
     _files.make_writable(folder)
+    for name in (PREPARED, KEPT):
+        _files.refuse_link(folder / name)
     claim = Claim(folder, identity, overwrite=overwrite)
     if claim.held and (layout := layout_in(folder)):
         table.hashes = layout["hashes"]

@@ -44,12 +44,19 @@ def read(folder: Path) -> Manifest | None:
         content = _json.load(path, what, _SCHEMA, remedy)
     except FileNotFoundError:
         return None
-    for epoch, entry in content["snapshots"].items():
-        if str(_epoch_of(entry["file"])) != epoch:
-            raise CorruptFile(
-                f"{path} must be {what}, got something else (`snapshots.{epoch}` must be of that "
-                f"epoch, got {entry['file']}): {remedy}"
-            )
+    wrong = [
+        f"`snapshots.{epoch}` must be of that epoch, got {entry['file']}"
+        for epoch, entry in content["snapshots"].items()
+        if str(_epoch_of(entry["file"])) != epoch
+    ]
+    held = {entry["file"] for entry in content["snapshots"].values()}
+    wrong += [  # which would be removed
+        f"`leaving` must name no snapshot that is held, got {entry['file']}"
+        for entry in content.get("leaving", [])
+        if entry["file"] in held
+    ]
+    if wrong:
+        raise CorruptFile(f"{path} must be {what}, got something else ({wrong[0]}): {remedy}")
     entries = {int(epoch): entry for epoch, entry in content["snapshots"].items()}
     return Manifest(entries, content.get("leaving", []))
 

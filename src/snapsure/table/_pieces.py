@@ -72,7 +72,7 @@ class TableWriter:
     def write_digest(self, shard: int, digest: str) -> None:
         """Note of which inputs a shard is scored."""
         path = self.digest_file(shard)
-        _files.make_folder(path.parent)
+        _files.make_inner(path.parent)
         _files.write_bytes(path, _json.text({"inputs": digest}))
 
     def read_digest(self, shard: int) -> str | None:
@@ -90,7 +90,7 @@ class TableWriter:
     def write(self, name: str, epoch: int | None, shard: int, values: Array) -> None:
         """Write a piece, whole or not at all."""
         path = self.file(name, epoch, shard)
-        _files.make_folder(path.parent)
+        _files.make_inner(path.parent)
         _sealed.write_array(path, values)
         self.hashes.pop(self._key(path), None)
 
@@ -146,6 +146,7 @@ class TableWriter:
         """Remove the pieces of a shard."""
         with _files.writing(f"to {self.folder}"):
             for path in (*self._of_shard(names, shard), self.digest_file(shard)):
+                _files.refuse_link(path.parent)
                 path.unlink(missing_ok=True)
 
     def flush(self) -> None:
@@ -276,6 +277,7 @@ def clear(folder: Path, names: Sequence[str] = ()) -> None:
     with _files.writing(f"to {folder}"):
         for place in (folder, folder / _BESIDE):
             for path in (place / name for name in sorted(known)):
+                _files.refuse_link(path)
                 _files.remove_partial(path, _PIECE)
                 for file in path.iterdir() if path.is_dir() else ():
                     if _PIECE.fullmatch(file.name):
