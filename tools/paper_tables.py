@@ -9,12 +9,12 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGES = (RESULTS / "README.md", RESULTS / "cifar100-cpu" / "README.md")
-_PLACE = re.compile(r"^<!-- ([\w-]+/\w+) -->\n\n?(?:\|.*\n)*", re.M)
+_PLACE = re.compile(r"^<!-- ([\w-]+/\w+) -->\n+(?:\|.*\n)*\n*", re.M)
 
 
 def filled(page: Path) -> str:
     """A page with every table as it is in its folder."""
-    return _PLACE.sub(lambda place: f"<!-- {place[1]} -->\n\n{_rows(place[1])}", page.read_text())
+    return _PLACE.sub(lambda place: f"<!-- {place[1]} -->\n\n{_rows(place[1])}\n", page.read_text())
 
 
 def _rows(name: str) -> str:
