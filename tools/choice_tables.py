@@ -23,7 +23,6 @@ ROUNDING = 0.05
 # What you have, what to use, and its name on the boards.
 CHOICES = (
     ("one network, nothing else", "softmax response", FINAL),
-    ("one network, nothing else", "`GEN()`", "gen"),
     ("held-out labels", "`MaxLogitPNorm()`", "MaxLogit-pNorm"),
     ("held-out labels", "an error predictor on the logits", "error predictor"),
     ("snapshots; one pass per answer", "the mean of their weights", "mean weights"),
