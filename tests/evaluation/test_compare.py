@@ -404,7 +404,7 @@ def test_refusals(run):
         "`reference` must be a method of every data set, got 'luck': choose one of softmax, "
     )
     assert sentence(compare, run, resamples=100) == (
-        "`resamples` must be at least 840 to tell 21 methods apart, got 100: a p-value is never "
+        "`resamples` must be at least 880 to tell 22 methods apart, got 100: a p-value is never "
         "below 2 / (resamples + 1)"
     )
     assert sentence(compare, {"mine": []}) == (

@@ -246,6 +246,20 @@ def test_odds_of_aes_are_said_wherever_it_is_called_a_bet(found):
 
 
 @pytest.mark.slow
+def test_the_page_says_what_ensembles_and_gen_came_to(found):
+    five = [task for task in found if choices.FIVE in task.ways]
+    assert [task.name for task in five] == [task.name for task in found if len(task.right) == 5]
+    assert all(min(task.gains(choices.FIVE)) > 0 for task in five)
+    both = [task for task in five if choice_tables.BOTH in task.ways]
+    assert len(both) == 2
+    assert all(task.gain(choice_tables.BOTH) > task.gain(choices.FIVE) / 2 for task in both)
+    for task in five:
+        ways = {*choice_tables.COLUMNS.values()} & {*task.ways}
+        assert max(ways, key=task.gain) == choices.FIVE
+    assert all(task.gain("gen") < 0 for task in found)
+
+
+@pytest.mark.slow
 def test_the_page_says_what_ties_do_to_sptd(found):
     middle = f"SPTD, k = {choices.POWERS[1]}"
     for task in found:

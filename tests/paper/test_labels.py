@@ -1,10 +1,12 @@
 """Wrong labels in training: which are wrong, and the study made small."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 import wordfreq
+from torch import nn
 
 from experiments.contest import labels as study
 from experiments.contest import trainings as contest
@@ -12,6 +14,7 @@ from experiments.contest.runs import MEAN, WEIGHTS
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from tests.paper.test_passes import small_task
+from tests.training.problem import CLASSES
 
 
 def test_a_fifth_has_another_class_and_the_same_every_time():
@@ -24,6 +27,11 @@ def test_a_fifth_has_another_class_and_the_same_every_time():
     moved = ((changed - labels) % 10)[wrong]
     assert {*moved.tolist()} == {*range(1, 10)}
     assert torch.equal(changed, study.mislabelled(labels, 10))
+
+
+def network():
+    layers = [nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2)]
+    return nn.Sequential(*layers, nn.Linear(16, CLASSES))
 
 
 LISTS = {
@@ -63,7 +71,8 @@ def test_words_are_wrong_in_training_alone(languages, monkeypatch, train, moved)
 
 @pytest.mark.slow
 def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "task_of", lambda name, packages: small_task())
+    dropping = replace(small_task(), network=network)
+    monkeypatch.setattr(study, "task_of", lambda name, packages: dropping)
     monkeypatch.setattr(study, "POINTS", 150)
     out, packed = tmp_path / "runs", tmp_path / "packed"
     study.main(out, ["words-second"])

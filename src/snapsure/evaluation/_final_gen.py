@@ -2,9 +2,10 @@
 
 from typing import Any, ClassVar
 
+from snapsure._gen import gen
 from snapsure._types import Floats
 from snapsure.estimators._base import Estimator, State
-from snapsure.estimators._logits import gen, logits_of
+from snapsure.estimators._logits import logits_of
 from snapsure.table import ScoreTable
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from snapsure import _validate
+from snapsure._gen import gen
 from snapsure._types import Floats, Ints
-from snapsure.estimators._logits import gen
 from snapsure.networks._forward import Forward
 from snapsure.scores._base import Kappa
 
