@@ -23,6 +23,7 @@ LAYERS = [
     "_json",
     "_spacing",
     "_logistic",
+    "_gen",
     "metrics",
     "snapshots",
     "table",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.choices import AES, FINAL, LES, LES3, POWERS, ROOT, UNTIED, Task, tasks
+from tools.choices import AES, FINAL, FIVE, LES, LES3, POWERS, ROOT, UNTIED, Task, tasks
 from tools.contest_tables import PAGE
 from tools.passes_tables import replaced
 
@@ -31,6 +31,7 @@ CHOICES = (
     ("the same, three passes", "`LES(passes=3)`", LES3),
     ("the same, two passes", "`LES(passes=2)`", LES2),
     ("a second training, two passes", "two networks, answering together (`Ensemble`)", BOTH),
+    ("four more trainings, five passes", "five networks, answering together (`Ensemble`)", FIVE),
     ("a training to come, one pass", "the loss `SelfAdaptive`", "SAT"),
     ("snapshots and a second training, one pass", "`Student`", "student"),
 )
@@ -40,10 +41,12 @@ COLUMNS = {
     "LES": LES,
     "LES, 3 passes": LES3,
     "LES, 2 passes": LES2,
+    "GEN": "gen",
     "MaxLogit-pNorm": "MaxLogit-pNorm",
     "error predictor": "error predictor",
     "mean weights": "mean weights",
     "two networks": BOTH,
+    "five networks": FIVE,
     "SAT": "SAT",
     "student": "student",
 }

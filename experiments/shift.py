@@ -1,0 +1,165 @@
+"""Do snapshots still help on images unlike those trained on? CIFAR's test images, corrupted.
+
+    snapsure reproduce all --dataset cifar100 --scale cpu-full --data cifar100 --out runs
+    python -m experiments.shift runs cifar100 results/shift.json
+    python -m tools.shift_tables  # the table in docs/
+
+Takes the networks that `snapsure reproduce` left in a folder. The first 2,000 test images are
+corrupted by noise, blur, contrast and JPEG at severities 1, 3 and 5 of CIFAR-100-C (Hendrycks &
+Dietterich 2019), and scored by the snapshots. What learns has learnt from the other test images, as
+they are. Scores are kept beside the snapshots: stopped, the same command resumes.
+"""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from PIL import Image
+from torch import Tensor, nn
+
+from experiments.corruptions import CORRUPTIONS, SEVERITIES
+from snapsure import _files
+from snapsure.evaluation import compare
+from snapsure.evaluation._protocol import Parts as Divided
+from snapsure.evaluation._protocol import Protocol
+from snapsure.paper.run import Study
+from snapsure.paper.train import Parts, build, finished, validation
+from snapsure.scoring import score
+from snapsure.scoring._recorded import recorded
+from snapsure.snapshots import SnapshotStore
+from snapsure.table import ScoreTable
+
+POINTS = 2000
+QUALITY = (80, 58, 40)  # of JPEG
+CLEAN = "none"
+KINDS = ("final", "AES k=30", "LES", "LES in 3 passes")
+METRICS = ("eaurc", "aurc")
+
+
+@dataclass(frozen=True)
+class Apart(Protocol):
+    """Learn from all points but the last, be judged on these."""
+
+    judged: int
+
+    def parts(self, n: int) -> Divided:
+        """Once."""
+        return [(np.arange(n - self.judged), np.arange(n - self.judged, n))]
+
+
+def jpeg(pixels: Tensor, severity: int) -> Tensor:
+    """Compressed and read again."""
+    quality = QUALITY[SEVERITIES.index(severity)]
+    images = []
+    for each in pixels.round().clamp(0, 255).to(torch.uint8).numpy():
+        file = io.BytesIO()
+        Image.fromarray(each).save(file, "JPEG", quality=quality)
+        images.append(np.asarray(Image.open(file)))
+    return torch.from_numpy(np.stack(images)).float()
+
+
+SHIFTS: dict[str, Callable[[Tensor, int], Tensor]] = {**CORRUPTIONS, "jpeg": jpeg}
+
+
+def shifted(pixels: Tensor) -> Iterator[tuple[str, int, Tensor]]:
+    """Images (n, side, side, 3) as uint8: as they are, and under every shift."""
+    yield CLEAN, 0, pixels
+    for name, corrupt in SHIFTS.items():
+        for severity in SEVERITIES:
+            changed = corrupt(pixels.float(), severity)
+            yield name, severity, changed.round().clamp(0, 255).to(torch.uint8)
+
+
+def together(clean: ScoreTable, judged: ScoreTable) -> ScoreTable:
+    """Points to learn from, and after them points to be judged on."""
+    assert clean.y is not None
+    assert judged.y is not None
+    return ScoreTable(
+        {"softmax": np.hstack([clean.kappa("softmax"), judged.kappa("softmax")])},
+        np.hstack([clean.labels, judged.labels]),
+        np.concatenate([clean.y, judged.y]),
+        y_hat=np.concatenate([clean.y_hat, judged.y_hat]),
+        epochs=clean.epochs,
+    )
+
+
+def scored(
+    network: nn.Module, folder: Path, parts: Parts, points: int, every: int
+) -> Iterator[ScoreTable]:
+    """One network: the table of every shift, clean points to learn from before those judged."""
+    store = SnapshotStore(folder / "snapshots")
+    some = store.select(store.epochs[::-every][::-1])
+    whole = recorded(validation(folder).select(some.epochs))
+    clean = whole.rows(np.arange(points, whole.y_hat.size))
+    labels = parts.test.labels[:points]
+    for name, severity, pixels in shifted(parts.test.pixels[:points]):
+        out = folder / f"shift-{points}-{every}" / f"{name}-{severity}"
+        yield together(clean, score(network, some, (pixels, labels), out=out, progress=False))
+        sys.stderr.write(f"{out}: scored\n")
+
+
+def judged(tables: Sequence[ScoreTable], points: int) -> dict[str, Any]:
+    """What each way comes to under one shift, over all networks."""
+    ways: dict[str, dict[str, Any]] = {}
+    for metric in METRICS:
+        found = compare(tables, methods=KINDS, metric=metric, protocol=Apart(points))
+        (board,) = found.boards.values()
+        for row in board.rows:
+            way = ways.setdefault(row.method, {"passes": row.passes})
+            way[metric] = round(getattr(row, metric), 7)
+            if row.method != board.reference:
+                way[f"{metric}_saved"] = [round(end, 3) for end in row.saved]
+                way[f"{metric}_p"] = row.p_holm
+    return {"wrong": round(board.rows[0].error, 6), "ways": ways}
+
+
+def run(study: Study, points: int, every: int) -> dict[str, Any]:
+    """Every network of a study that is finished."""
+    parts = study.parts(lambda line: None)
+    folders = [
+        folder for folder in sorted(study.out.glob("seed-*")) if finished(study.recipe, folder)
+    ]
+    network = build(study.recipe, parts)
+    each = [list(scored(network, folder, parts, points, every)) for folder in folders]
+    names = [(CLEAN, 0), *((name, severity) for name in SHIFTS for severity in SEVERITIES)]
+    rows = [
+        {"shift": name, "severity": severity, **judged(tables, points)}
+        for (name, severity), tables in zip(names, zip(*each, strict=True), strict=True)
+    ]
+    return {
+        "dataset": study.dataset,
+        "scale": study.scale,
+        "networks": [folder.name for folder in folders],
+        "points": points,
+        "learnt_from": len(parts.test) - points,
+        "snapshots": each[0][0].epochs.size,
+        "rows": rows,
+    }
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder of `snapsure reproduce`.")],
+    data: Annotated[Path, typer.Argument(help="The data set, as for `snapsure reproduce`.")],
+    result: Annotated[Path, typer.Argument(help="JSON to write, or to add this data set to.")],
+    points: Annotated[int, typer.Option(help="Test images that are corrupted.")] = POINTS,
+    every: Annotated[int, typer.Option(help="Of the snapshots, each so many-th.")] = 3,
+    threads: Annotated[int, typer.Option(help="Of PyTorch.")] = 1,
+) -> None:
+    """Corrupt, score, compare."""
+    torch.set_num_threads(threads)
+    about = json.loads((out / "study.json").read_text())
+    study = Study(about["dataset"], about["scale"], out, data)
+    known = json.loads(result.read_text()) if result.exists() else {}
+    known[study.dataset] = run(study, points, every)
+    _files.write_bytes(result, json.dumps(known, indent=1).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
