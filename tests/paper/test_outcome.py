@@ -6,9 +6,11 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from snapsure import ScoreTable
 from snapsure.errors import InvalidInput
 from snapsure.paper import outcome
-from tests.paper.test_tables import experiment  # noqa: F401
+from snapsure.paper.archive import Experiment
+from tests.paper.test_tables import ensemble, experiment, network  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -83,3 +85,17 @@ def test_written_files(experiment, tmp_path):  # noqa: F811
     for path in paths[2:]:
         with Image.open(path) as picture:
             assert picture.width > 400
+
+
+def test_a_row_says_of_how_many_networks_it_is():
+    some = ScoreTable({"softmax": network(1).kappa("softmax")}, network(1).labels, network(1).y)
+    history = [{"epoch": 12, "training_accuracy": 0.99}]
+    about = {"dataset": "cifar100", "scale": "cpu", "networks": [history, history]}
+    shown = outcome.compute(Experiment(about, [network(0), some], ensemble()), ["table1", "table2"])
+    for table in shown.values():
+        assert {row[0]: row[1] for row in table.rows if row[0]} == {
+            "softmax": "ours, mean of 2",
+            "mc_dropout_variance": "ours, one network",
+            "mc_dropout": "ours, one network",
+            "ensemble": "ours",
+        }

@@ -98,7 +98,8 @@ def _table1(experiment: Experiment) -> Shown:
     }
     rows = []
     for name, row in content.items():
-        rows.append([name, _whose(row["networks"]), _area(row["final"]["eaurc"]), *_cells(row)])
+        whose = _whose(experiment, name, row)
+        rows.append([name, whose, _area(row["final"]["eaurc"]), *_cells(row)])
         spread = [_interval(row[f"k{k}"]["difference"]) for k in tables.AVERAGED]
         rows.append(["", "Δ [95 %]", "", *spread])
         if row["networks"] > 1:
@@ -131,7 +132,7 @@ def _table2(experiment: Experiment) -> Shown:
     paper = _paper(experiment, "table2_platt_k30")
     rows = []
     for name, row in content.items():
-        ours, spread = [name, _whose(row["networks"])], ["", "Δ [95 %]"]
+        ours, spread = [name, _whose(experiment, name, row)], ["", "Δ [95 %]"]
         for metric in ("nll", "brier"):
             part = row[metric]
             ours += [f"{part['final']:.4f}", f"{part['k30']:.4f}", _percent(part["gain"])]
@@ -264,8 +265,11 @@ def _paper(experiment: Experiment, table: str) -> Content:
     return content
 
 
-def _whose(networks: int) -> str:
-    return f"ours, mean of {networks}" if networks > 1 else "ours"
+def _whose(experiment: Experiment, name: str, row: Content) -> str:
+    """Ours, and of how many networks where that is a question."""
+    if name == "ensemble" or len(experiment.tables) == 1:
+        return "ours"
+    return f"ours, mean of {row['networks']}" if row["networks"] > 1 else "ours, one network"
 
 
 def _area(value: float) -> str:
