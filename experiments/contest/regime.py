@@ -1,7 +1,7 @@
 """The paper's own regime on the contest's boards: networks of all images of CIFAR.
 
     snapsure reproduce all --dataset cifar100 --scale cpu-full --data cifar100 --out runs/cifar100
-    python -m experiments.contest.regime runs/cifar100 cifar100 results/regime
+    python -m experiments.contest.regime runs/cifar100 results/regime --data cifar100
     snapsure compare --from results/regime
 
 Trains nothing: every rival's scores on the first 5,000 test images, of the networks whose training
@@ -26,8 +26,8 @@ POINTS = 5_000  # of the test images, those that are packed
 
 def main(
     runs: Annotated[Path, typer.Argument(help="The --out of `snapsure reproduce`.")],
-    data: Annotated[Path, typer.Argument(help="Its --data.")],
     packed: Annotated[Path, typer.Argument(help="Folder for the contest.")],
+    data: Annotated[Path | None, typer.Option(help="Its --data.")] = None,
     dataset: Annotated[str, typer.Option(help="cifar10 or cifar100.")] = "cifar100",
     scale: Annotated[str, typer.Option(help="cpu-full or its contrast.")] = "cpu-full",
     threads: Annotated[int, typer.Option(help="Of PyTorch.")] = 1,

@@ -31,7 +31,7 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     stamps = []
     for seed in (0, 1):
         train_one(study, seed, parts, fabric, lambda line: None)
-        regime.main(study.out, cifar, tmp_path / "packed", dataset="cifar10")
+        regime.main(study.out, tmp_path / "packed", cifar, dataset="cifar10")
         stamps.append((tmp_path / "packed/cifar10-cpu-full/seed-0.npz").stat().st_mtime_ns)
     assert stamps[0] == stamps[1]
     (runs,) = open_contest(tmp_path / "packed").values()
