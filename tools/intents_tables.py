@@ -4,10 +4,12 @@
 `results/cifar100-cpu*`; a test compares them.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from snapsure.evaluation import Comparison, compare
-from snapsure.evaluation._result import Result
+from snapsure.evaluation import compare
+from snapsure.evaluation._result import Board, Result
 from tools.intents_record import (
     ROOT,
     about,
@@ -40,18 +42,20 @@ def networks_table() -> list[str]:
     return lines
 
 
-def board_table(found: Comparison, size: str) -> list[str]:
-    """Every method on both boards of a size, the best over both first."""
-    boards = [found.boards[size], found.boards[f"{size}-oos"]]
-    lines = [
-        f"| {size} | passes | in scope: E-AURC × 10³ | gain, % | "
-        "with out of scope: E-AURC × 10³ | gain, % |",
-        "|---|--:|--:|--:|--:|--:|",
+def board_table(title: str, boards: Mapping[str, Board]) -> list[str]:
+    """Every method that all boards have, the best over all first."""
+    heads = " | ".join(f"{head}: E-AURC × 10³ | gain, %" for head in boards)
+    lines = [f"| {title} | passes | {heads} |", f"|---|--:|{'--:|--:|' * len(boards)}"]
+    first, *others = boards.values()
+    names = [
+        row.method
+        for row in first.rows
+        if all(row.method in [one.method for one in board.rows] for board in others)
     ]
-    names = [row.method for row in boards[0].rows]
-    for name in sorted(names, key=lambda name: -sum(_log_saved(one[name]) for one in boards)):
-        cells = [name, f"{boards[0][name].passes:.0f}"]
-        for board in boards:
+    best = sorted(names, key=lambda name: -sum(_log_saved(one[name]) for one in boards.values()))
+    for name in best:
+        cells = [name, f"{first[name].passes:.0f}"]
+        for board in boards.values():
             row = board[name]
             cells += [f"{1e3 * row.eaurc:.2f}", "" if name == board.reference else interval(row)]
         lines.append(f"| {' | '.join(cells)} |")
@@ -76,7 +80,13 @@ def tables() -> list[list[str]]:
     made = [starts_table(moved), record_table(record), rules_table(record)]
     if ours:
         found = compare(ours)
-        made += [networks_table(), *(board_table(found, size) for size in about())]
+        made.append(networks_table())
+        for size in about():
+            both = {
+                "in scope": found.boards[size],
+                "with out of scope": found.boards[f"{size}-oos"],
+            }
+            made.append(board_table(size, both))
     return made
 
 

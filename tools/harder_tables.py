@@ -1,0 +1,73 @@
+"""The tables of docs/results/harder.md: wrong labels, a pre-trained image network, shifted images.
+
+`python -m tools.harder_tables` writes them anew from `results/labels`, `results/images` and
+`results/shift.json`, those that there are; a test compares them.
+"""
+
+import json
+from typing import Any
+
+from snapsure.evaluation import compare
+from snapsure.evaluation._archive import ABOUT, open_contest
+from tools.intents_tables import board_table
+from tools.passes_tables import ROOT, percent, replaced
+
+PAGE = ROOT / "docs" / "results" / "harder.md"
+STUDIES = {"labels": "wrong labels", "images": "fine-tuned images"}
+SHIFT = ROOT / "results" / "shift.json"
+FINAL = "softmax"
+WAYS = {
+    "AES": "AES of softmax",
+    "LES": "LES of softmax",
+    "LES, 3 passes": "LES in 3 passes of softmax",
+}
+
+
+def boards() -> list[list[str]]:
+    """Every rival on the boards of each study that is committed."""
+    made = []
+    for study, title in STUDIES.items():
+        folder = ROOT / "results" / study
+        if (folder / ABOUT).exists():
+            made.append(board_table(title, compare(open_contest(folder)).boards))
+    return made
+
+
+def shifts() -> list[list[str]]:
+    """A table per data set that is committed."""
+    told: dict[str, Any] = json.loads(SHIFT.read_text()) if SHIFT.exists() else {}
+    return [shift_table(dataset, study) for dataset, study in told.items()]
+
+
+def shift_table(dataset: str, study: dict[str, Any]) -> list[str]:
+    """A row per shift and severity: percent of the final softmax's E-AURC saved, and how sure."""
+    lines = [
+        f"| {dataset}, shifted by | wrong | E-AURC × 10³ | {' | '.join(WAYS)} |",
+        f"|---|--:|--:|{'--:|' * len(WAYS)}",
+    ]
+    for row in study["rows"]:
+        name = f"{row['shift']} {row['severity']}" if row["severity"] else "nothing"
+        area = f"{1e3 * row['ways'][FINAL]['eaurc']:.1f}"
+        cells = [saved(row["ways"][way]) for way in WAYS.values()]
+        lines.append(f"| {' | '.join([name, percent(row['wrong'], 1), area, *cells])} |")
+    return lines
+
+
+def saved(way: dict[str, Any]) -> str:
+    """A gain, bold where it is significant, and its 95 % interval."""
+    estimate, low, high = way["eaurc_saved"]
+    written = f"{round(estimate, 1) + 0.0:+.1f}"
+    bold = f"**{written}**" if way["eaurc_p"] < 0.05 else written
+    return f"{bold} [{low:+.1f} … {high:+.1f}]"
+
+
+def main() -> None:
+    """Write them."""
+    text = PAGE.read_text()
+    for table in (*boards(), *shifts()):
+        text = replaced(text, table)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
