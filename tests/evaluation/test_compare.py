@@ -189,6 +189,14 @@ def test_one_sure_mistake_leaves_numbers():
     assert "NaN" not in content
 
 
+def test_a_row_of_a_frame_has_an_interval_as_three_columns(board):
+    row, flat = board["AES of softmax"], board["AES of softmax"].flat()
+    for name in ("difference", "gain", "behind"):
+        assert (flat[name], flat[f"{name}_low"], flat[f"{name}_high"]) == tuple(getattr(row, name))
+    assert flat["method"] == "AES of softmax"
+    assert "gains" not in flat
+
+
 def test_the_price(board):
     def price(name):
         row = board[name]
@@ -198,6 +206,7 @@ def test_the_price(board):
     assert price("AES of softmax") == (6, 6, 6000)  # of epochs 3 … 8
     assert price("LES of softmax") == price("SPTD") == price("mean") == (8, 8, 8000)
     assert price("LES of all κ") == (5, 5, 5000)
+    assert price("coin") == (1, 1, 1000)  # of which nothing was said
     assert price("best snapshot of softmax")[0] <= 2  # the chosen one, and the one that predicts
     assert board["mean"].error != board["softmax"].error
 
