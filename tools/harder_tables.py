@@ -5,7 +5,10 @@
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from snapsure.evaluation import compare
 from snapsure.evaluation._archive import ABOUT, open_contest
@@ -40,25 +43,26 @@ def shifts() -> list[list[str]]:
 
 
 def shift_table(dataset: str, study: dict[str, Any]) -> list[str]:
-    """A row per shift and severity: percent of the final softmax's E-AURC saved, and how sure."""
+    """A row per shift and severity: percent of the final softmax's E-AURC saved."""
     lines = [
         f"| {dataset}, shifted by | wrong | E-AURC × 10³ | {' | '.join(WAYS)} |",
         f"|---|--:|--:|{'--:|' * len(WAYS)}",
     ]
     for row in study["rows"]:
         name = f"{row['shift']} {row['severity']}" if row["severity"] else "nothing"
-        area = f"{1e3 * row['ways'][FINAL]['eaurc']:.1f}"
-        cells = [saved(row["ways"][way]) for way in WAYS.values()]
-        lines.append(f"| {' | '.join([name, percent(row['wrong'], 1), area, *cells])} |")
+        area = f"{1e3 * np.mean(row['ways'][FINAL]['eaurc']):.1f}"
+        cells = [saved(row["ways"][way]["eaurc_saved"]) for way in WAYS.values()]
+        wrong = percent(float(np.mean(row["wrong"])), 1)
+        lines.append(f"| {' | '.join([name, wrong, area, *cells])} |")
     return lines
 
 
-def saved(way: dict[str, Any]) -> str:
-    """A gain, bold where it is significant, and its 95 % interval."""
-    estimate, low, high = way["eaurc_saved"]
-    written = f"{round(estimate, 1) + 0.0:+.1f}"
-    bold = f"**{written}**" if way["eaurc_p"] < 0.05 else written
-    return f"{bold} [{low:+.1f} … {high:+.1f}]"
+def saved(networks: Sequence[tuple[float, float, float]]) -> str:
+    """The mean gain, that of each network, and how many are significantly better / worse."""
+    gains = [gain for gain, _, _ in networks]
+    mean, *each = (f"{round(gain, 1) + 0.0:+.1f}" for gain in (sum(gains) / len(gains), *gains))
+    better, worse = sum(low > 0 for _, low, _ in networks), sum(high < 0 for *_, high in networks)
+    return f"{mean} ({' '.join(each)}), {better} / {f'**{worse}**' if worse else 0}"
 
 
 def main() -> None:
