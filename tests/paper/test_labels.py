@@ -15,6 +15,7 @@ from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from tests.paper.test_passes import small_task
 from tests.training.problem import CLASSES
+from tools import harder_tables
 
 
 def test_a_fifth_has_another_class_and_the_same_every_time():
@@ -91,3 +92,11 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     assert runs["words-second"][0].table.labels.shape == (5, 150)
     wanted = {"gen", "doctor", "nn_distance", MEAN, WEIGHTS, "AES of softmax", "LES of softmax"}
     assert wanted < {row.method for row in compare(runs).boards["words-second"].rows}
+
+
+@pytest.mark.slow
+def test_the_page_has_the_boards():
+    text, made = harder_tables.PAGE.read_text(), harder_tables.boards()
+    assert made
+    for table in made:
+        assert "\n".join(table) + "\n" in text
