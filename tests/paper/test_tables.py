@@ -192,6 +192,18 @@ def test_pages_have_the_tables_as_they_were_written(page):
     assert paper_tables.filled(page) == page.read_text()
 
 
+def test_the_readme_tells_what_the_papers_regime_gains():
+    folder = Path("results/cifar100-cpu-full")
+    first, third = (json.loads((folder / f"table{i}.json").read_text()) for i in (1, 3))
+    aes, les, les_in_3 = first["softmax"]["k30"], third["les"], third["les_in_3"]
+    assert all(row["difference"][2] < 0 for row in (aes, les, les_in_3))  # "all significant"
+    wanted = (
+        f"gain {aes['gain']:.1f} % of E-AURC by AES, {les['gain']:.1f} % by LES and "
+        f"{les_in_3['gain']:.1f} % by LES in three passes, all significant"
+    )
+    assert wanted in " ".join(Path("README.md").read_text().split())
+
+
 def _differences(ours, theirs, where):
     """Places where two contents differ by more than another machine's last digits."""
     if type(ours) is not type(theirs):
