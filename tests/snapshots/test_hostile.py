@@ -212,3 +212,14 @@ def test_metadata_of_a_snapshot_that_is_none(tmp_path, metadata):
         f"{path} must say of its own tensors which are the same and what they were before "
         "rounding, got something else: restore it, or save that snapshot again"
     )
+
+
+def test_of_a_keras_file_only_the_weights_are_read(tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "epoch-1.weights.h5", "w") as file:
+        file["layers/dense/vars/0"] = np.ones((2, 3), np.float32)
+        file["optimizer/vars/0"] = np.zeros(4)
+    state = SnapshotStore.adopt(tmp_path).load(1)
+    assert list(state) == ["layers/dense/vars/0"]
+    assert torch.equal(state["layers/dense/vars/0"], torch.ones(2, 3))

@@ -555,3 +555,11 @@ def test_checkpoints_of_other_tools(tmp_path, monkeypatch):
     assert sentence(InvalidInput, _weights.read_checkpoint, tmp_path / "none.pt") == (
         f"checkpoint {tmp_path / 'none.pt'} must be a file, got none there: check the path"
     )
+
+
+def test_a_recorder_that_never_records_leaves_no_folder(tmp_path):
+    Recorder(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "there").mkdir()
+    Recorder(tmp_path / "there")
+    assert (tmp_path / "there").exists()
