@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from snapsure.estimators import AES
 from snapsure.evaluation import Run
+from snapsure.evaluation._error_predictor import answered, features_of, learnt
+from snapsure.evaluation._protocol import Halves
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scores import (
     GEN,
@@ -29,9 +31,11 @@ from snapsure.scores._base import Kappa, softmax_of
 from snapsure.scoring import average_weights, score
 from snapsure.scoring._recorded import averaged_probabilities, recorded
 from snapsure.snapshots import Snapshots, SnapshotStore
+from snapsure.table import ScoreTable
 
 MEAN, WEIGHTS = "mean probabilities", "mean weights"
 HEAD = "mc_dropout of the head"
+EMBEDDED = "error predictor with embedding"
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,42 @@ def make_lean_run(training: Training, *, points: int | None = None) -> Run:
         passes={MEAN: kept, HEAD: 1},
         kept={MEAN: kept},
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
+    ).rows(np.arange(points or table.y_hat.size))
+    store.load_into(training.network, last)
+    embedding = embedded(training.network, training.test[: run.y.size])
+    return Run(
+        run.table,
+        others={**run.others, EMBEDDED: from_embedding(run.table, embedding)},
+        passes=run.passes,
+        kept=run.kept,
+        snapshot_bytes=run.snapshot_bytes,
     )
-    return run if points is None else run.rows(np.arange(points))
+
+
+def from_embedding(table: ScoreTable, embedding: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How likely each point is right, by a logistic regression on logits and embedding (n, d).
+
+    As `ErrorPredictor`, which knows the logits alone. It learns on one of the halves that `compare`
+    makes, and answers for the other: an archive has no room for embeddings, but for the answers.
+    """
+    features = np.vstack((embedding.T, features_of(table)))
+    p = np.empty(table.y_hat.size)
+    for learn, rest in Halves().parts(p.size):
+        p[rest] = answered(features[:, rest], learnt(features[:, learn], table.errors[learn]))
+    return p
+
+
+def embedded(network: nn.Module, x: Tensor) -> NDArray[np.float64]:
+    """Inputs of the last linear layer, (n, features)."""
+    last = [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
+    seen: list[Tensor] = []
+    hook = last.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        predict(network, x)
+    finally:
+        hook.remove()
+    found: NDArray[np.float64] = torch.cat(seen).double().numpy()
+    return found
 
 
 def _final_scores(

@@ -9,11 +9,13 @@ import torch
 
 from experiments import learning_curve
 from experiments.contest import trainings as contest
-from experiments.contest.runs import MEAN, WEIGHTS, make_run
-from snapsure import AES, Predictor, compare
+from experiments.contest.runs import MEAN, WEIGHTS, embedded, from_embedding, make_run
+from snapsure import AES, Predictor, ScoreTable, compare, eaurc
 from snapsure.cli import fit as commands
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.evaluation._archive import finish, open_contest, pack, place, save
+from snapsure.evaluation._error_predictor import ErrorPredictor
+from snapsure.evaluation._protocol import Halves
 from snapsure.paper.tables import published
 from tests.evaluation.test_compare import run_of
 from tools import choice_tables, choices, contest_tables
@@ -78,6 +80,45 @@ def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
     assert run.passes[MEAN] == run.kept[MEAN] == 2
     final = torch.from_numpy(run.table.logits).softmax(dim=1).amax(dim=1).numpy()
     assert np.allclose(run.table.kappa("softmax")[-1], final, rtol=0, atol=1e-6)
+
+
+def doubted(n=800):
+    """Logits that say nothing of the errors, and an embedding whose second number does."""
+    rng = np.random.default_rng(0)
+    logits, embedding = rng.normal(size=(n, 3)), rng.normal(size=(n, 4))
+    y_hat = logits.argmax(axis=1)
+    y = np.where(embedding[:, 1] > 0.5, (y_hat + 1) % 3, y_hat)
+    return ScoreTable({"softmax": rng.random((2, n))}, [y_hat] * 2, y, logits=logits), embedding
+
+
+def test_an_embedding_tells_where_logits_do_not():
+    table, embedding = doubted()
+    p = from_embedding(table, embedding)
+    learn, rest = Halves().parts(p.size)[0]
+    known = ErrorPredictor().fit(table.rows(learn)).confidence(table.rows(rest))
+    assert eaurc(p[rest], table.errors[rest]) < 0.02 < eaurc(known, table.errors[rest]) / 2
+
+
+def test_no_point_is_judged_by_its_own_label():
+    table, embedding = doubted()
+    before = from_embedding(table, embedding)
+    _, half = Halves().parts(before.size)[0]
+    table.y[half] = np.roll(table.y_hat[half], 1)
+    after = from_embedding(table, embedding)
+    assert np.array_equal(after[half], before[half])
+    rest = np.setdiff1d(np.arange(before.size), half)
+    assert not np.array_equal(after[rest], before[rest])
+
+
+def test_an_embedding_is_what_the_last_linear_layer_sees():
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        *(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(4, 3))
+    )
+    x = torch.rand(700, 5)
+    found = embedded(network, x)
+    assert np.allclose(found, network[:2](x).detach().numpy(), atol=1e-6)
+    assert not network[-1]._forward_pre_hooks
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from experiments.contest import images as study
-from experiments.contest.runs import HEAD, MEAN, WEIGHTS
+from experiments.contest.runs import EMBEDDED, HEAD, MEAN, WEIGHTS
 from snapsure.evaluation._archive import open_contest
 from tests.paper.conftest import write_parquet
 
@@ -78,6 +78,6 @@ def test_features_once_trained_and_packed(weights, tmp_path, monkeypatch):
     study.main(path, folder, out, packed=packed)
     (run,) = open_contest(packed)["images"]
     assert run.table.epochs.tolist() == [1, 2, 3, 4]
-    assert {"gen", "nn_distance", HEAD, MEAN, WEIGHTS} < {*run.others}
+    assert {"gen", "nn_distance", HEAD, MEAN, WEIGHTS, EMBEDDED} < {*run.others}
     (told,) = json.loads((packed / "contest.json").read_text())["trainings"]["images"]
     assert [row["epoch"] for row in told["log"]] == [0.5, 1.0, 1.5, 2.0]
