@@ -10,9 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from snapsure._logistic import logit, sigmoid
+from snapsure._validate import NO_CLASS
 from snapsure.estimators import AES
 from snapsure.evaluation import Run
+from snapsure.evaluation._archive import KNOWN
 from snapsure.evaluation._error_predictor import answered, features_of, learnt
+from snapsure.evaluation._judge import judge
+from snapsure.evaluation._methods import OF_LOGITS
 from snapsure.evaluation._protocol import Halves
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scores import (
@@ -100,21 +105,58 @@ def make_lean_run(training: Training, *, points: int | None = None) -> Run:
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
     ).rows(np.arange(points or table.y_hat.size))
     store.load_into(training.network, last)
-    embedding = embedded(training.network, training.test[: run.y.size])
+    return without_logits(run, embedded(training.network, training.test[: run.y.size]))
+
+
+def without_logits(run: Run, embedding: NDArray[np.float64] | None) -> Run:
+    """The run with the answers of what learns from logits and embedding, instead of these.
+
+    Each learns on one of the halves that `compare` makes, and answers for the other: of 150 classes
+    the answers take a tenth of the room. Where some points are of no class, the board without them
+    has answers of its own, which were learnt without them.
+    """
+    answers = _answers(run, embedding)
+    inside = np.flatnonzero(run.y != NO_CLASS)
+    if inside.size < run.y.size:
+        known = _answers(run.rows(inside), None if embedding is None else embedding[inside])
+        for name, p in known.items():
+            answers[name + KNOWN] = np.full(run.y.size, 0.5)
+            answers[name + KNOWN][inside] = p
+    table = run.table
+    kappas = {name: table.kappa(name) for name in table.names}
     return Run(
-        run.table,
-        others={**run.others, EMBEDDED: from_embedding(run.table, embedding)},
+        ScoreTable(kappas, table.labels, table.y, y_hat=table.y_hat, epochs=table.epochs),
+        others={**run.others, **answers},
         passes=run.passes,
         kept=run.kept,
+        trainings=run.trainings,
         snapshot_bytes=run.snapshot_bytes,
     )
+
+
+def _answers(run: Run, embedding: NDArray[np.float64] | None) -> dict[str, NDArray[np.float64]]:
+    halves = Halves().parts(run.y.size)
+    answers = {}
+    for method in OF_LOGITS:
+        scores = np.empty(run.y.size)
+        for learn, rest in halves:
+            scores[rest] = _spread(judge(method, run.rows(learn), run.rows(rest)).score)
+        answers[method.name] = scores
+    if embedding is not None:
+        answers[EMBEDDED] = from_embedding(run.table, embedding)
+    return answers
+
+
+def _spread(score: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same order, in log-odds of one spread: packing would merge what a temperature crowds."""
+    x = logit(score / (1 + score) if score.max() > 1 else score)
+    return sigmoid(3 * (x - x.mean()) / max(x.std(), 1e-300))
 
 
 def from_embedding(table: ScoreTable, embedding: NDArray[np.float64]) -> NDArray[np.float64]:
     """How likely each point is right, by a logistic regression on logits and embedding (n, d).
 
-    As `ErrorPredictor`, which knows the logits alone. It learns on one of the halves that `compare`
-    makes, and answers for the other: an archive has no room for embeddings, but for the answers.
+    As `ErrorPredictor`, which knows the logits alone, by halves.
     """
     features = np.vstack((embedding.T, features_of(table)))
     p = np.empty(table.y_hat.size)

@@ -9,16 +9,29 @@ import torch
 
 from experiments import learning_curve
 from experiments.contest import trainings as contest
-from experiments.contest.runs import MEAN, WEIGHTS, embedded, from_embedding, make_run
+from experiments.contest.runs import (
+    EMBEDDED,
+    MEAN,
+    WEIGHTS,
+    embedded,
+    from_embedding,
+    make_run,
+    without_logits,
+)
 from snapsure import AES, Predictor, ScoreTable, compare, eaurc
 from snapsure.cli import fit as commands
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.estimators._logits import top_log_odds
 from snapsure.evaluation._archive import finish, open_contest, pack, place, save
 from snapsure.evaluation._error_predictor import ErrorPredictor
+from snapsure.evaluation._methods import OF_LOGITS
 from snapsure.evaluation._protocol import Halves
+from snapsure.evaluation._run import Run
 from snapsure.paper.tables import published
 from tests.evaluation.test_compare import run_of
 from tools import choice_tables, choices, contest_tables
+
+OF_LOGITS_NAMES = [method.name for method in OF_LOGITS]
 
 
 @pytest.fixture
@@ -108,6 +121,33 @@ def test_no_point_is_judged_by_its_own_label():
     assert np.array_equal(after[half], before[half])
     rest = np.setdiff1d(np.arange(before.size), half)
     assert not np.array_equal(after[rest], before[rest])
+
+
+def test_answers_stand_in_for_logits(tmp_path):
+    """By the same halves, so that boards are the same; those without −1 have learnt without it."""
+    table, embedding = doubted()
+    unsure = top_log_odds(table.logits) < 0
+    table.y[unsure] = (table.y_hat[unsure] + 1) % 3
+    table.y[::7] = -1
+    run = Run(table)
+    inside = run.rows(np.flatnonzero(table.y != -1))
+    pack(without_logits(run, embedding), place(tmp_path, "all", 0))
+    finish({"inside": 1, "all": 1}, {"known": {"inside": "all"}}, tmp_path)
+    found = open_contest(tmp_path)
+    for (one,), whole, seen in (
+        (found["all"], run, embedding),
+        (found["inside"], inside, embedding[table.y != -1]),
+    ):
+        assert one.table.logits is None
+        assert {*one.others} == {*OF_LOGITS_NAMES, EMBEDDED}
+        assert np.allclose(one.others[EMBEDDED][0], from_embedding(whole.table, seen), atol=2e-3)
+        ours, theirs = (
+            compare(each, methods=("final", "rival"), resamples=400) for each in (one, whole)
+        )
+        for name in OF_LOGITS_NAMES:
+            rows = [each.boards["data"][name] for each in (ours, theirs)]
+            assert rows[0].eaurc == pytest.approx(rows[1].eaurc, rel=5e-3)
+            assert (rows[0].passes, rows[0].snapshots) == (rows[1].passes, rows[1].snapshots)
 
 
 def test_an_embedding_is_what_the_last_linear_layer_sees():

@@ -1,11 +1,12 @@
 """A contest in a few megabytes, opened again in a second; NumPy alone.
 
 A folder with `contest.json` and, for each data set and recipe, `seed-0.npz` …: κ of the rivals for
-some of the snapshots and of the test points, each snapshot's labels, the final logits, and what is
-known of the final snapshot alone. κ is packed as in `table/_packed.py`, logits in steps of 1/256.
-`renamed` in `contest.json`, if there, has names of κ that have changed since, old to new. `known`,
-if there, names data sets that are others without their points of none of the classes (y = −1): they
-have no files of their own.
+some of the snapshots and of the test points, each snapshot's labels, the final logits if they are
+kept, and what is known of the final snapshot alone. κ is packed as in `table/_packed.py`, logits in
+steps of 1/256. `renamed` in `contest.json`, if there, has names of κ that have changed since, old
+to new. `known`, if there, names data sets that are others without their points of none of the
+classes (y = −1): they have no files of their own. A score whose name ends with KNOWN is for these,
+in place of the one without.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from snapsure import _files, _json, _sealed
-from snapsure._types import Array, Ints
+from snapsure._types import Array, Floats, Ints
 from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._run import Run
@@ -24,6 +25,7 @@ from snapsure.table import ScoreTable
 from snapsure.table._packed import packed, unpacked
 
 ABOUT = "contest.json"
+KNOWN = ", known classes"
 _STEPS = 256
 _AGAIN = "take it from the archive again"
 _SCHEMA = {"runs": {str: int}, "renamed?": {str: str}, "known?": {str: str}}
@@ -71,7 +73,7 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
             if name not in known
         }
         return {
-            name: [_known(run) for run in whole[known[name]]] if name in known else whole[name]
+            name: [_board(run, name in known) for run in whole[known.get(name, name)]]
             for name in counts
         }
     except (CorruptFile, UnsafeFile):
@@ -82,26 +84,41 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
         ) from None
 
 
-def _known(run: Run) -> Run:
-    """The run of those points that belong to a class."""
-    return run.rows(np.flatnonzero(run.y != NO_CLASS))
+def _board(run: Run, inside: bool) -> Run:
+    """A run as a board has it: of all points, or of those alone that belong to a class."""
+    names = {name: name for name in run.others if not name.endswith(KNOWN)}
+    if inside:
+        run = run.rows(np.flatnonzero(run.y != NO_CLASS))
+        names |= {name.removesuffix(KNOWN): name for name in run.others if name.endswith(KNOWN)}
+    return Run(
+        run.table,
+        others={new: run.others[old] for new, old in names.items()},
+        passes={name: run.passes[names.get(name, name)] for name in (*run.table.names, *names)},
+        kept={new: run.kept[old] for new, old in names.items()},
+        trainings={new: run.trainings[old] for new, old in names.items()},
+        snapshot_bytes=run.snapshot_bytes,
+    )
 
 
 def _arrays(run: Run) -> dict[str, Any]:
-    table, logits = run.table, run.table.logits
-    assert logits is not None
-    centred = logits - logits.mean(axis=1, keepdims=True)
+    table = run.table
     return {
         **{f"kappa.{name}": packed(table.kappa(name)) for name in table.names},
         **{f"other.{name}": packed(kappa[None]) for name, (kappa, _) in run.others.items()},
         **{f"answer.{name}": _small(y) for name, (_, y) in run.others.items()},
-        "logits": np.rint(centred * _STEPS).clip(-(2**15), 2**15 - 1).astype(np.int16),
+        **({} if table.logits is None else {"logits": _rounded(table.logits)}),
         "labels": _small(table.labels),
         "y_hat": _small(table.y_hat),
         "y": _small(run.y),
         "epochs": table.epochs.astype(np.int32),
         "price": json.dumps([run.passes, run.kept, run.snapshot_bytes, run.trainings]),
     }
+
+
+def _rounded(logits: Floats) -> Array:
+    centred = logits - logits.mean(axis=1, keepdims=True)
+    steps: Array = np.rint(centred * _STEPS).clip(-(2**15), 2**15 - 1).astype(np.int16)
+    return steps
 
 
 def _small(labels: Ints) -> Array:
@@ -132,7 +149,7 @@ def _read(path: Path, renamed: Mapping[str, str]) -> Run:
         arrays["y"],
         y_hat=arrays["y_hat"],
         epochs=arrays["epochs"],
-        logits=arrays["logits"] / _STEPS,
+        logits=arrays["logits"] / _STEPS if "logits" in arrays else None,
     )
     return Run(
         table,

@@ -80,12 +80,7 @@ def methods_of(run: Run, kinds: Sequence[str], *, alone: bool = False) -> list[M
     names, price = run.table.names, run.passes
     found = [Method(FINAL, name, name, Final, price[name]) for name in names]
     if run.table.logits is not None:
-        found += [
-            _rival("temperature by NLL", partial(Temperature, "nll")),
-            _rival("temperature by AURC", partial(Temperature, "aurc")),
-            _rival("MaxLogit-pNorm", MaxLogitPNorm),
-            _rival("error predictor", ErrorPredictor),
-        ]
+        found += OF_LOGITS
         if "gen" not in (*names, *run.others):
             found.append(_rival("gen", FinalGEN))
     found += [_other(name, run) for name in run.others]
@@ -136,6 +131,15 @@ def _over(kappa: str, kind: str, title: str, make: Callable[[], Estimator], each
 
 def _rival(name: str, make: Callable[[], Estimator]) -> Method:
     return Method("rival", name, None, make)
+
+
+# What learns from the final logits.
+OF_LOGITS = [
+    _rival("temperature by NLL", partial(Temperature, "nll")),
+    _rival("temperature by AURC", partial(Temperature, "aurc")),
+    _rival("MaxLogit-pNorm", MaxLogitPNorm),
+    _rival("error predictor", ErrorPredictor),
+]
 
 
 def _other(name: str, run: Run) -> Method:
