@@ -105,11 +105,14 @@ def _right(about: dict[str, Any], name: str) -> list[float]:
 
 
 def task(name: str, right: Sequence[float], runs: Sequence[Run]) -> Task:
-    """Every way that the runs have."""
+    """Every way that all the runs have."""
     made = Task(name, right)
-    for run in beside_ensemble(runs) if len(runs) == MEMBERS else runs:
-        for way, halves in _judged(run).items():
-            made.ways.setdefault(way, []).append(_numbers(halves))
+    members = beside_ensemble(runs) if len(runs) == MEMBERS else runs
+    each = [_judged(run) for run in members]
+    for way in each[0]:
+        if all(way in one for one in each):
+            made.ways[way] = [_numbers(one[way]) for one in each]
+    for run in members:
         made.undoubted.append(float((run.table.labels == run.table.y_hat).all(axis=0).mean()))
     return made
 

@@ -8,8 +8,8 @@ MiniLM-L6 (22 million weights, Wang et al. 2020) on CLINC150 (Larson et al. 2019
 15,000 queries or 10 of each intent, three seeds each. Judged on 4,500 queries, and on 1,000 more
 that belong to no intent, whose label is −1: whatever the network answers them is wrong. Trainings
 that are finished are kept, and one that was stopped resumes from its last epoch. The second command
-trains nothing: it scores and packs what is finished. A run holds the logits of all 5,500 queries,
-and two boards are read from it, without those of no intent and with them.
+trains nothing: it scores and packs what is finished. Two boards are read from a run, without the
+queries of no intent and with them.
 """
 
 import json
@@ -216,6 +216,7 @@ def pack_finished(model: Path, queries: Queries, out: Path, packed: Path) -> Non
         folders,
         lambda name, folder: training_of(model, queries, sizes[name], folder),
         board="{}" + OUTSIDE,
+        keep_logits=False,
     )
     counts = {name + end: len(some) for name, some in about.items() for end in ("", OUTSIDE)}
     known = {name: name + OUTSIDE for name in about}

@@ -40,6 +40,7 @@ def add_finished(
     *,
     board: str = "{}",
     points: int | None = None,
+    keep_logits: bool = True,
 ) -> About:
     """Seeds after those that are packed, up to the first that is not finished; what all say.
 
@@ -54,7 +55,7 @@ def add_finished(
                 continue
             if not (folder / DONE).exists():
                 break
-            run = make_lean_run(training(name, folder), points=points)
+            run = make_lean_run(training(name, folder), points=points, keep_logits=keep_logits)
             pack(run, place(packed, board.format(name), seed))
             known.append(told(folder))
         if known:

@@ -77,7 +77,9 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
     return run.rows(np.arange(points))
 
 
-def make_lean_run(training: Training, *, points: int | None = None) -> Run:
+def make_lean_run(
+    training: Training, *, points: int | None = None, keep_logits: bool = True
+) -> Run:
     """All rivals' scores, but AES, PES and LES of softmax alone: of many classes they fill a file.
 
     A transformer has dropout in every layer, a hundred passes of which are too dear: only the
@@ -105,10 +107,13 @@ def make_lean_run(training: Training, *, points: int | None = None) -> Run:
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
     ).rows(np.arange(points or table.y_hat.size))
     store.load_into(training.network, last)
-    return without_logits(run, embedded(training.network, training.test[: run.y.size]))
+    embedding = embedded(training.network, training.test[: run.y.size])
+    if not keep_logits:
+        return without_logits(run, embedding)
+    return _with(run, run.table, {EMBEDDED: from_embedding(run.table, embedding)})
 
 
-def without_logits(run: Run, embedding: NDArray[np.float64] | None) -> Run:
+def without_logits(run: Run, embedding: NDArray[np.float64]) -> Run:
     """The run with the answers of what learns from logits and embedding, instead of these.
 
     Each learns on one of the halves that `compare` makes, and answers for the other: of 150 classes
@@ -118,14 +123,19 @@ def without_logits(run: Run, embedding: NDArray[np.float64] | None) -> Run:
     answers = _answers(run, embedding)
     inside = np.flatnonzero(run.y != NO_CLASS)
     if inside.size < run.y.size:
-        known = _answers(run.rows(inside), None if embedding is None else embedding[inside])
+        known = _answers(run.rows(inside), embedding[inside])
         for name, p in known.items():
             answers[name + KNOWN] = np.full(run.y.size, 0.5)
             answers[name + KNOWN][inside] = p
     table = run.table
     kappas = {name: table.kappa(name) for name in table.names}
+    bare = ScoreTable(kappas, table.labels, table.y, y_hat=table.y_hat, epochs=table.epochs)
+    return _with(run, bare, answers)
+
+
+def _with(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) -> Run:
     return Run(
-        ScoreTable(kappas, table.labels, table.y, y_hat=table.y_hat, epochs=table.epochs),
+        table,
         others={**run.others, **answers},
         passes=run.passes,
         kept=run.kept,
@@ -134,7 +144,7 @@ def without_logits(run: Run, embedding: NDArray[np.float64] | None) -> Run:
     )
 
 
-def _answers(run: Run, embedding: NDArray[np.float64] | None) -> dict[str, NDArray[np.float64]]:
+def _answers(run: Run, embedding: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     halves = Halves().parts(run.y.size)
     answers = {}
     for method in OF_LOGITS:
@@ -142,9 +152,7 @@ def _answers(run: Run, embedding: NDArray[np.float64] | None) -> dict[str, NDArr
         for learn, rest in halves:
             scores[rest] = _spread(judge(method, run.rows(learn), run.rows(rest)).score)
         answers[method.name] = scores
-    if embedding is not None:
-        answers[EMBEDDED] = from_embedding(run.table, embedding)
-    return answers
+    return {**answers, EMBEDDED: from_embedding(run.table, embedding)}
 
 
 def _spread(score: NDArray[np.float64]) -> NDArray[np.float64]:
