@@ -192,8 +192,10 @@ def _no_better_temperature(z, y, temperature):
     if np.abs(z).max() > 1e100:
         return
 
+    lower = z - z.max(axis=1, keepdims=True)  # or a division rounds what large ones differ by
+
     def loss(t):
-        return -log_softmax(z / t, axis=1)[np.arange(len(y)), y].mean()
+        return -log_softmax(lower / t, axis=1)[np.arange(len(y)), y].mean()
 
     for other in (temperature * 1.01, temperature / 1.01):
         if 1e-6 <= other <= 1e6 and loss(other) < loss(temperature) - 1e-9 * (
