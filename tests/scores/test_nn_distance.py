@@ -7,6 +7,7 @@ from torch import nn
 
 from snapsure import NNDistance
 from snapsure.errors import InvalidInput
+from snapsure.scores._neighbours import _least
 from snapsure.testing import KappaContract, kappa_of, small_network
 
 
@@ -53,6 +54,17 @@ def test_equals_the_plain_definition_at_any_distance(n, scale, height):
     ours = kappa_of(NNDistance((points, labels), k=25), Embedding(16), queries, y_hat)
     expected = plain(queries, y_hat, points, labels, 25)
     np.testing.assert_allclose(ours, expected, atol=3e-5)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (7, 7), (100, 1), (100, 30), (999, 25), (1000, 250)])
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_least_are_those_of_a_sort(n, k, tied):
+    squares = torch.randn(20, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    squares = squares.round() if tied else squares
+    least, at = _least(squares, k)
+    assert torch.equal(least.sort(dim=1).values, squares.sort(dim=1).values[:, :k])
+    assert torch.equal(least, squares.gather(1, at))
+    assert all(len(set(row)) == k for row in at.tolist())  # each place once
 
 
 def test_a_tight_cluster_far_from_the_mean_is_computed_again_in_float64():

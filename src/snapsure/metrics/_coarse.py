@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from snapsure._types import Array, Bools, Floats, Scores
+from snapsure._types import Array, Bools, Scores
 
 Coarse = NDArray[np.uint32]
 
@@ -26,25 +26,26 @@ class CoarseKeys:
 
     def __init__(self, errors: Bools) -> None:
         self._errors = errors.astype(np.uint32)
-        self._falls: Floats = np.empty(0)
         self._keys: Coarse = np.empty(0, np.uint32)
 
     def of(self, kappa: Scores) -> Coarse:
         """Keys of the rows of κ (rows, n); good until the next are asked for."""
-        least, most = float(kappa.min()), float(kappa.max())
-        scale = _LARGEST / (most - least) if most > least else 0.0
         if self._keys.size < kappa.size:
-            self._falls, self._keys = np.empty(kappa.size), np.empty(kappa.size, np.uint32)
+            self._keys = np.empty(kappa.size, np.uint32)
         keys = self._keys[: kappa.size].reshape(kappa.shape)
+        least, most = float(kappa.min()), float(kappa.max())
+        span, reach = most - least, max(-least, most)
+        if reach > 2 * span:  # far from 0, as seen from each other
+            kappa, most, reach = kappa - most, 0.0, span
+        longest = max(span, reach)
+        scale = _LARGEST / longest if longest > 0 else 0.0
         if 0 < scale < math.inf:
-            falls = self._falls[: kappa.size].reshape(kappa.shape)
-            np.subtract(most, kappa, out=falls)
-            falls *= scale
-            np.copyto(keys.view(np.int32), falls, casting="unsafe")
+            np.multiply(kappa, -scale, out=keys.view(np.int32), casting="unsafe")
             keys <<= 1
+            # The surest comes to 0, modulo 2³².
+            keys += self._errors + np.uint32(2 * int(most * scale) % 2**32)
         else:  # all are one, or float64 has no room for the line: all seem tied
-            keys[:] = 0
-        keys |= self._errors
+            keys[:] = self._errors
         return keys
 
 

@@ -43,9 +43,9 @@ def _exactly(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
 def _coarsely(kappa: Scores, errors: Bools, area: OfBlocks) -> Floats:
     """By coarse keys, and rows that these leave tied by all of their bits."""
     areas, again, done = np.empty(len(kappa)), [], 0
-    for block in ErrorRanker().coarse_batches(kappa, errors):
-        rows, tied = len(block.places), np.unique(block.row)
-        areas[done : done + rows] = area([block.without_ties()])
+    for block, tied in ErrorRanker().coarse_batches(kappa, errors):
+        rows = len(block.places)
+        areas[done : done + rows] = area([block])
         again.append(done + tied)
         done += rows
         if 2 * tied.size > rows:  # as it will be with the rest

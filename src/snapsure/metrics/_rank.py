@@ -40,10 +40,11 @@ class ErrorBlock(NamedTuple):
     middle: Ints  # the first place of an error in it,
     end: Ints  # one past its last place
 
-    def without_ties(self) -> "ErrorBlock":
-        """The same, as if none were mixed."""
-        none = self.row[:0]
-        return self._replace(row=none, start=none, middle=none, end=none)
+    @classmethod
+    def untied(cls, places: Ints) -> "ErrorBlock":
+        """Of a stretch without mixed ties."""
+        none = places.ravel()[:0]
+        return cls(places, none, none, none, none)
 
 
 class TieGroups(NamedTuple):
@@ -74,16 +75,17 @@ class ErrorRanker:
             yield self._read_parts(parts)
             read[:] = parts
 
-    def coarse_batches(self, kappa: Scores, errors: Bools) -> Iterator[ErrorBlock]:
-        """The same by coarse keys, a block to a batch of short rows.
+    def coarse_batches(self, kappa: Scores, errors: Bools) -> Iterator[tuple[ErrorBlock, Ints]]:
+        """The same by coarse keys: a batch of short rows as if untied, and which rows seem tied.
 
-        A row with ties, by these, must be ranked again by `batches`.
+        Those must be ranked again by `batches`.
         """
         coarse, rows = CoarseKeys(errors), rows_at_once(errors.size)
         for low in range(0, len(kappa), rows):
             keys = coarse.of(kappa[low : low + rows])
             keys.sort(axis=1)
-            yield self.read(keys)
+            tied = self._where(np.equal, self._steps(keys)) // errors.size
+            yield ErrorBlock.untied(self._places(keys)), np.unique(tied)
 
     def _read_parts(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
         offset = 0
@@ -94,29 +96,39 @@ class ErrorRanker:
 
     def read(self, keys: Keys, offset: int = 0) -> ErrorBlock:
         """Read off sorted keys (rows, n), `offset` points standing before them."""
+        places, step = self._places(keys, offset), self._steps(keys)
+        middle = self._where(np.equal, step) + 1  # the first error after a right point of its κ
+        if not middle.size:
+            return ErrorBlock.untied(places)
+        edges = np.concatenate(([0], self._where(np.greater, step) + 1, [keys.size]))
+        group = np.searchsorted(edges, middle)
+        row = middle // keys.shape[1]
+        shift = offset - keys.shape[1] * row
+        tie = (edges[group - 1], middle, edges[group])
+        return ErrorBlock(places, row, *(place + shift for place in tie))
+
+    def _places(self, keys: Keys, offset: int = 0) -> Ints:
+        """How many points stand before each error, (rows, errors)."""
         rows, n = keys.shape
-        flat = keys.ravel()
-        low_byte = self._memory("low byte", flat.size, np.dtype(np.uint8))
-        np.copyto(low_byte, flat, casting="unsafe")
+        low_byte = self._memory("low byte", keys.size, np.dtype(np.uint8))
+        np.copyto(low_byte, keys.ravel(), casting="unsafe")
         low_byte &= 1
-        shift = offset - n * np.arange(rows)
         places = np.flatnonzero(low_byte.view(np.bool_)).reshape(rows, -1)
-        places += shift[:, None]
+        places += offset - n * np.arange(rows)[:, None]
+        return places
+
+    def _steps(self, keys: Keys) -> Keys:
+        """What changes from each key to the next: 0 or 1 within a tie, more between two."""
+        flat, n = keys.ravel(), keys.shape[1]
         step = self._memory("step", flat.size - 1, flat.dtype)
         np.bitwise_xor(flat[1:], flat[:-1], out=step)
         step[n - 1 :: n] = 2  # no tie reaches into the next row
+        return step
+
+    def _where(self, compare: np.ufunc, step: Keys) -> Ints:
+        """Where a step is 1, or greater."""
         flag = self._memory("flag", step.size, np.dtype(np.bool_))
-        # The same κ: the last right point before the first error.
-        middle = np.flatnonzero(np.equal(step, 1, out=flag))
-        if not middle.size:
-            return ErrorBlock(places, middle, middle, middle, middle)
-        middle += 1
-        turns = np.flatnonzero(np.greater(step, 1, out=flag)) + 1
-        edges = np.concatenate(([0], turns, [flat.size]))
-        group = np.searchsorted(edges, middle)
-        row = middle // n
-        tie = (edges[group - 1], middle, edges[group])
-        return ErrorBlock(places, row, *(place + shift[row] for place in tie))
+        return np.flatnonzero(compare(step, 1, out=flag))
 
     def _memory(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
         held = self._held.get(name)

@@ -1,5 +1,6 @@
 """Nearest training embeddings under a snapshot: exact, and block by block in bounded memory."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,8 @@ from snapsure.scores._base import Kappa
 
 # Distances are taken for blocks of at most this many queries and references at a time.
 _QUERIES, _REFERENCES = 512, 1 << 14
+# Smaller groups of columns cost as much as they save.
+_SMALLEST_GROUP = 5
 
 
 class NeighbourKappa(Kappa):
@@ -107,10 +110,31 @@ def nearest(queries: Tensor, reference: Reference, k: int) -> tuple[Tensor, Tens
             exact = block.dtype != reference.points.dtype
             lengths = squares_of(block) if exact else reference.squares[part]
             squares = torch.addmm(lengths, queries, block.T, alpha=-2)
-        near, at = squares.topk(min(k, len(block)), dim=1, largest=False, sorted=False)
+        near, at = _least(squares, min(k, len(block)))
         best = torch.cat((best, near), dim=1)
         labels = torch.cat((labels, reference.labels[part][at]), dim=1)
         if best.shape[1] > k:
             best, at = best.topk(k, dim=1, largest=False, sorted=False)
             labels = labels.gather(1, at)
     return (best + squares_of(queries)[:, None]).clamp_min(0), labels
+
+
+def _least(squares: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k least of each row and where they are, in any order.
+
+    Columns are taken in groups first. The k least lie in the k groups whose own least are least:
+    each other group has k values elsewhere that are no greater than any of its own.
+    """
+    n = squares.shape[1]
+    size = math.isqrt(n // k)  # for which n / size groups and k · size values are the fewest
+    if size < _SMALLEST_GROUP:
+        return squares.topk(k, dim=1, largest=False, sorted=False)
+    groups = n // size
+    first = squares[:, : size * groups].reshape(len(squares), size, groups).amin(dim=1)
+    group = first.topk(k, dim=1, largest=False, sorted=False).indices
+    columns = torch.arange(n, device=squares.device)
+    at = (group[:, None] + columns[: size * groups : groups, None]).flatten(1)
+    rest = columns[size * groups :].expand(len(at), -1)
+    at = torch.cat((at, rest), dim=1)
+    least, among = squares.gather(1, at).topk(k, dim=1, largest=False, sorted=False)
+    return least, at.gather(1, among)
