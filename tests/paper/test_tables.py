@@ -192,16 +192,40 @@ def test_pages_have_the_tables_as_they_were_written(page):
     assert paper_tables.filled(page) == page.read_text()
 
 
-def test_the_readme_tells_what_the_papers_regime_gains():
-    folder = Path("results/cifar100-cpu-full")
+@pytest.mark.parametrize(("name", "verb"), [("cifar100", "gain"), ("cifar10", "gains")])
+def test_the_readme_tells_what_the_papers_regime_gains(name, verb):
+    folder = Path(f"results/{name}-cpu-full")
     first, third = (json.loads((folder / f"table{i}.json").read_text()) for i in (1, 3))
     aes, les, les_in_3 = first["softmax"]["k30"], third["les"], third["les_in_3"]
     assert all(row["difference"][2] < 0 for row in (aes, les, les_in_3))  # "all significant"
     wanted = (
-        f"gain {aes['gain']:.1f} % of E-AURC by AES, {les['gain']:.1f} % by LES and "
+        f"{verb} {aes['gain']:.1f} % of E-AURC by AES, {les['gain']:.1f} % by LES and "
         f"{les_in_3['gain']:.1f} % by LES in three passes, all significant"
     )
     assert wanted in " ".join(Path("README.md").read_text().split())
+    for page in (Path("README.md"), Path("results/README.md")):
+        networks = json.loads((folder / "networks.json").read_text())["training_accuracy"]
+        words = {1: "one network", 3: "three networks"}[len(networks)]
+        assert words in page.read_text()
+
+
+def test_the_page_tells_how_little_the_surer_half_shows():
+    """Of CIFAR-10: few errors, and an interval that has 0 in it."""
+    (table,) = Experiment.open(Path("results/cifar10-cpu-full")).tables
+    kappa = table.kappa("softmax")
+    order = np.argsort(-kappa[-1], kind="stable")
+    surer, less_sure = np.split(order, 2)
+    page = " ".join(Path("results/README.md").read_text().split()).replace("−", "-")
+    assert f"the surer half has only {table.errors[surer].sum()} errors" in page
+    low, high = 13, 30  # the epochs that are averaged
+    found = []
+    for half in (surer, less_sure):
+        middle = kappa[low - 1 : high, half].mean(axis=0)
+        difference = bootstrap_difference(eaurc, middle, kappa[-1, half], table.errors[half])
+        found.append([f"{1e3 * end:+.2f}" for end in difference])
+    (by, *ends), (all_of, *others) = found
+    assert f"by {by.lstrip('-')} × 10⁻³, with an interval of {' … '.join(ends)}" in page
+    assert f"gains by that mean ({all_of}, {' … '.join(others)})" in page
 
 
 def _differences(ours, theirs, where):
