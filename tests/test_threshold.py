@@ -74,15 +74,16 @@ def test_how_many_right_points_it_takes(risk, level):
     assert n == 1 or (1 - risk) ** (n - 1) > level * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("n", [1, 30, 59, 60, 61, 200, 5000])
+@pytest.mark.parametrize("risk", [0.05, 0.5])
 @pytest.mark.parametrize("even", [False, True])
-def test_all_that_comes_in_is_delta_and_each_share_can_reject(n, even):
-    counts, shares = rungs(n, 0.05, 0.05, even=even)
-    assert (counts.size == 0) == (n < needed(0.05, 0.05) + 1)
-    assert shares.sum() == pytest.approx(0.05 if counts.size else 0)
-    assert all(1 < count <= n for count in counts)
-    for count, share in zip(counts.tolist(), shares.tolist(), strict=True):
-        assert 0.95 ** (count - 1) <= share * (1 + 1e-9)
+def test_all_that_comes_in_is_delta_and_each_share_can_reject(risk, even):
+    for n in (*range(1, 300), 5000):
+        counts, shares = rungs(n, risk, 0.05, even=even)
+        assert (counts.size == 0) == (n < needed(risk, 0.05) + 1)
+        assert math.isclose(shares.sum(), 0.05 if counts.size else 0)
+        assert all(1 < count <= n for count in counts)
+        for count, share in zip(counts.tolist(), shares.tolist(), strict=True):
+            assert (1 - risk) ** (count - 1) <= share * (1 + 1e-9)
 
 
 @settings(deadline=None, max_examples=60)
@@ -189,6 +190,33 @@ def test_where_nothing_can_be_promised():
     assert str(caught.value) == (
         "`risk` must be one that 2 points can promise at delta = 0.05, got 0.5: "
         "none can be promised; hold out more points"
+    )
+
+
+def test_infeasible_beside_a_further_risk_says_what_keeps_both():
+    for seed in range(10):
+        kappa, errors = draw(seed, 1000)
+        within = {"some": (np.arange(1000) < 500, 0.3)}
+        with pytest.raises(Infeasible) as caught:
+            Threshold.at_risk(kappa, errors, 0.001, within=within)
+        message = str(caught.value)
+        assert message.startswith(
+            "`risk` must be one that 1000 points can promise at delta = 0.05 beside the further "
+            "risks, got 0.001: the smallest is about 0."
+        )
+        smallest = float(message.split("the smallest is about ")[1].split(",")[0])
+        coverage = float(message.split("at coverage ")[1].split(";")[0])
+        both = Threshold.at_risk(kappa, errors, smallest, within=within)
+        assert both.coverage == pytest.approx(coverage, 0.01)
+
+
+def test_nothing_can_be_promised_beside_a_risk_that_cannot_be_kept():
+    errors = np.arange(400) < 200
+    with pytest.raises(Infeasible) as caught:
+        Threshold.at_risk(np.arange(400), errors, 0.1, within={"some": (errors, 0.9)})
+    assert str(caught.value) == (
+        "`risk` must be one that 400 points can promise at delta = 0.05 beside the further risks, "
+        "got 0.1: none can be promised; hold out more points"
     )
 
 
