@@ -36,6 +36,12 @@ def test_aes_averages_as_many_as_may_be_passed_and_at_most_thirty(snapshots, pas
     assert made["LES"].passes == (snapshots if passes is None else passes)
 
 
+@pytest.mark.parametrize(("passes", "count"), [(7, 1), (13, 1), (14, 5), (None, 5)])
+def test_where_one_snapshot_can_be_paid_for_there_is_nothing_to_choose(passes, count):
+    table = ScoreTable.from_kappa(np.full((3, 5), 0.5), [0, 1, 0, 1, 0], name="mc")
+    assert len(_methods(Run(table, passes={"mc": 7}), "mc", passes)) == count
+
+
 def test_what_a_scoring_says_that_an_answer_costs():
     """A pass of each member, or as many as dropout takes; what it does not say is left out."""
     provenance = {"snapshots": [["a"], ["b"]], "kappas": {"softmax": {}, "mc": {"passes": 100}}}

@@ -1,5 +1,10 @@
 """`evaluate` against the same steps written out."""
 
+import inspect
+import pkgutil
+from dataclasses import is_dataclass
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -140,6 +145,39 @@ def test_verdicts_follow_the_interval(results):
         said = row.verdict.split(" than ")[0] if " than " in row.verdict else "no"
         expected = "better" if high < 0 else "worse" if low > 0 else "no"
         assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        (1.0, "`share` must lie in (0, 1), got 1.0: write 95 % as 0.95"),
+        (
+            0.001,
+            "`share` must leave points on both sides, got 0.001 of 400: choose another, or score "
+            "more points",
+        ),
+    ],
+)
+def test_points_on_one_side_are_no_split(table, share, sentence):
+    with pytest.raises(InvalidInput) as caught:
+        evaluate(table, protocol=Splits(share=share))
+    assert str(caught.value) == sentence
+
+
+def test_what_is_asked_and_found_cannot_be_changed():
+    place = "snapsure.evaluation"
+    modules = [
+        import_module(f"{place}.{module.name}")
+        for module in pkgutil.iter_modules(import_module(place).__path__)
+    ]
+    classes = [
+        one
+        for module in modules
+        for _, one in inspect.getmembers(module, is_dataclass)
+        if one.__module__ == module.__name__
+    ]
+    assert {Splits, Halves} <= {*classes}
+    assert [one.__name__ for one in classes if not one.__dataclass_params__.frozen] == []
 
 
 @pytest.mark.parametrize("judge", [evaluate, compare])
