@@ -243,6 +243,7 @@ def test_dropout_costs_its_passes():
     board = compare(dropped).boards["data"]
     assert board["mc_dropout"].passes == board["mc_dropout_variance"].passes == 100
     assert board["AES of mc_dropout"].passes == 600
+    assert board["LES of all κ"].passes == 5 * (99 + 99 + 1)  # both share one of each
     board = compare(Run(dropped, passes={"mc_dropout": 5})).boards["data"]
     assert board["mc_dropout"].passes == 5
 
@@ -479,6 +480,25 @@ def test_refusals(run):
     assert sentence(Run, table, others={"a": y[:-1] / 4}) == (
         "`table` must have one value per point of `others['a']`, got 600 for 599: pass both from "
         "the same rows"
+    )
+
+
+@pytest.mark.parametrize("wrong", [4, 596])
+def test_four_points_of_a_kind_are_enough(wrong):
+    kappa = np.random.default_rng(0).random((2, 600))
+    table = ScoreTable.from_kappa(kappa, np.arange(600) % 150 == 0)
+    if wrong > 300:
+        table = ScoreTable.from_kappa(kappa, ~table.errors)
+    assert compare(table, methods=["final", "AES k=30"], resamples=80).resamples == 80
+    fewer = ScoreTable.from_kappa(kappa[:, 1:], table.errors[1:])
+    told = f"got {wrong - (wrong < 300)} wrong of 599 in run 0: score more"
+    assert sentence(compare, fewer).endswith(told)
+
+
+def test_resamples_that_can_just_tell_methods_apart(run):
+    compare(run, methods=["final"], resamples=80)  # 2 κ: 2 · 2 / 0.05
+    assert sentence(compare, run, methods=["final"], resamples=79).startswith(
+        "`resamples` must be at least 80 to tell 2 methods apart, got 79"
     )
 
 
