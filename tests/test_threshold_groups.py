@@ -8,6 +8,7 @@ from scipy.stats import binom
 
 from snapsure import Threshold
 from snapsure.errors import Infeasible
+from snapsure.metrics import Interval
 from snapsure.threshold._promise import rungs
 
 
@@ -174,3 +175,5 @@ def test_it_says_what_it_is():
         "<Threshold: one for each of 2 groups, coverage 0.5, risk ≤ 0.1 (delta 0.05)>"
     )
     assert repr(Threshold(0.25, 1.0)) == "<Threshold: κ ≥ 0.25, coverage 1>"
+    priced = Threshold(0.25, 1.0, cost=Interval(0.5, 0.4, 0.6))
+    assert repr(priced) == "<Threshold: κ ≥ 0.25, coverage 1, cost 0.5 per point>"
