@@ -13,6 +13,7 @@ from snapsure import (
     LES,
     PES,
     Platt,
+    Run,
     ScoreTable,
     bootstrap_difference,
     brier,
@@ -23,7 +24,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import Halves, Splits
-from snapsure.evaluation._methods import SHOWN
+from snapsure.evaluation._methods import SHOWN, methods_of
 
 
 def simulated(seed=0, n=400, snapshots=12):
@@ -53,6 +54,14 @@ def results(table):
 
 def test_every_method_on_every_kappa(table, results):
     assert list(results) == [(name, method) for name in table.names for method in SHOWN]
+
+
+def test_each_aes_averages_as_many_as_its_name_says():
+    table = ScoreTable.from_kappa(np.full((3, 5), 0.5), [0, 1, 0, 1, 0])
+    made = {method.kind: method.make() for method in methods_of(Run(table), SHOWN)}
+    assert {kind: one.k for kind, one in made.items() if isinstance(one, AES)} == {
+        f"AES k={k}": k for k in (10, 30, 50)
+    }
 
 
 def test_methods_that_learn_nothing_are_judged_on_all_points(table, results):
