@@ -2,12 +2,13 @@
 
 import json
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, binom
+from scipy.stats import beta, binom, multinomial
 
 from snapsure import Threshold
 from snapsure.errors import CorruptFile, Infeasible, InvalidInput
@@ -74,15 +75,16 @@ def test_how_many_right_points_it_takes(risk, level):
     assert n == 1 or (1 - risk) ** (n - 1) > level * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("n", [1, 30, 59, 60, 61, 200, 5000])
+@pytest.mark.parametrize("risk", [0.05, 0.5])
 @pytest.mark.parametrize("even", [False, True])
-def test_all_that_comes_in_is_delta_and_each_share_can_reject(n, even):
-    counts, shares = rungs(n, 0.05, 0.05, even=even)
-    assert (counts.size == 0) == (n < needed(0.05, 0.05) + 1)
-    assert shares.sum() == pytest.approx(0.05 if counts.size else 0)
-    assert all(1 < count <= n for count in counts)
-    for count, share in zip(counts.tolist(), shares.tolist(), strict=True):
-        assert 0.95 ** (count - 1) <= share * (1 + 1e-9)
+def test_all_that_comes_in_is_delta_and_each_share_can_reject(risk, even):
+    for n in (*range(1, 300), 5000):
+        counts, shares = rungs(n, risk, 0.05, even=even)
+        assert (counts.size == 0) == (n < needed(risk, 0.05) + 1)
+        assert math.isclose(shares.sum(), 0.05 if counts.size else 0)
+        assert all(1 < count <= n for count in counts)
+        for count, share in zip(counts.tolist(), shares.tolist(), strict=True):
+            assert (1 - risk) ** (count - 1) <= share * (1 + 1e-9)
 
 
 @settings(deadline=None, max_examples=60)
@@ -136,6 +138,14 @@ def test_at_coverage():
     assert tied.accepts(kappa).tolist() == [True, True, True, True, False]
     assert Threshold.at_coverage(kappa, 1.0).theta == 0.1
     assert Threshold.at_coverage(kappa, 1.0).risk_bound is None
+
+
+def test_at_coverage_takes_no_point_more_for_a_rounding_error():
+    kappa = np.arange(10) / 10
+    assert Threshold.at_coverage(kappa, 0.1 + 0.2).coverage == 0.3  # 0.30000000000000004
+    assert Threshold.at_coverage(kappa, 0.3 + 1e-9).coverage == 0.4
+    for least in (0.1, 1e-9):
+        assert Threshold.at_coverage(kappa, least).theta == 0.9
 
 
 def test_at_risk_accepts_much_and_keeps_below():
@@ -192,6 +202,33 @@ def test_where_nothing_can_be_promised():
     )
 
 
+def test_infeasible_beside_a_further_risk_says_what_keeps_both():
+    for seed in range(10):
+        kappa, errors = draw(seed, 1000)
+        within = {"some": (np.arange(1000) < 500, 0.3)}
+        with pytest.raises(Infeasible) as caught:
+            Threshold.at_risk(kappa, errors, 0.001, within=within)
+        message = str(caught.value)
+        assert message.startswith(
+            "`risk` must be one that 1000 points can promise at delta = 0.05 beside the further "
+            "risks, got 0.001: the smallest is about 0."
+        )
+        smallest = float(message.split("the smallest is about ")[1].split(",")[0])
+        coverage = float(message.split("at coverage ")[1].split(";")[0])
+        both = Threshold.at_risk(kappa, errors, smallest, within=within)
+        assert both.coverage == pytest.approx(coverage, 0.01)
+
+
+def test_nothing_can_be_promised_beside_a_risk_that_cannot_be_kept():
+    errors = np.arange(400) < 200
+    with pytest.raises(Infeasible) as caught:
+        Threshold.at_risk(np.arange(400), errors, 0.1, within={"some": (errors, 0.9)})
+    assert str(caught.value) == (
+        "`risk` must be one that 400 points can promise at delta = 0.05 beside the further risks, "
+        "got 0.1: none can be promised; hold out more points"
+    )
+
+
 def test_row_order_changes_nothing():
     kappa, errors = draw(2, 500)
     order = np.random.default_rng(3).permutation(500)
@@ -215,6 +252,36 @@ def test_the_cheapest_threshold(seed, error):
     # Chosen on the same points, it looked cheaper than it is.
     assert chosen.cost.low <= chosen.cost.estimate <= chosen.cost.high
     assert chosen.cost.estimate >= costs[chosen.theta] - 1e-9
+
+
+def test_what_choosing_flatters_is_that_of_all_resamples():
+    """Eight points in two ties, one of four wrong and two of four: 165 resamples, each by hand."""
+    error, review = 2.0, 1.0
+    kappa, errors = np.repeat([0.9, 0.5], 4), np.array([1, 0, 0, 0, 1, 1, 0, 0])
+    chances, costs, flattered = [], [], []
+    whole = [review * 8, error * 1 + review * 4, error * 3]  # none accepted, four, all: of equals,
+    # the one that accepts fewest is chosen
+    for wrong, also, right in product(range(9), repeat=3):
+        rest = 8 - wrong - also - right
+        if rest < 0:
+            continue
+        drawn = (wrong, also, right, rest)
+        chances.append(multinomial.pmf(drawn, 8, [1 / 8, 2 / 8, 3 / 8, 2 / 8]))
+        own = [review * 8, error * wrong + review * (also + rest), error * (wrong + also)]
+        best = int(np.argmin(own))
+        costs.append(own[1] / 8)
+        flattered.append(((whole[best] - own[best]) - (whole[1] - own[1])) / 8)
+    chances, costs, flattered = map(np.array, (chances, costs, flattered))
+    optimism = chances @ flattered
+    chosen = Threshold.at_cost(kappa, errors, error=error, review=review)
+    assert chosen.theta == 0.9
+    noise = np.sqrt(chances @ (flattered - optimism) ** 2 / 1000)
+    found = chosen.cost.estimate - whole[1] / 8
+    assert abs(found - optimism) < 4 * noise < optimism
+    for end, share in ((chosen.cost.low, 0.025), (chosen.cost.high, 0.975)):
+        at = end - found
+        assert chances[costs < at - 1e-9].sum() < share + 0.015
+        assert chances[costs < at + 1e-9].sum() > share - 0.015
 
 
 def test_all_or_none_may_be_cheapest():
@@ -336,6 +403,18 @@ def test_a_file_that_is_none_is_refused(tmp_path):
         (
             lambda: Threshold.at_cost([0.1], [0], error=-1, review=1),
             "`error` must be ≥ 0, got -1: raise it",
+        ),
+        (
+            lambda: Threshold.at_cost([0.1], [0], error=1, review=-1),
+            "`review` must be ≥ 0, got -1: raise it",
+        ),
+        (
+            lambda: Threshold.at_cost([0.1], [0], error=1, review=1, seed=-1),
+            "`seed` must be a whole number ≥ 0, got -1: raise it",
+        ),
+        (
+            lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([True], 1.0)}),
+            "`within['a']` must lie in (0, 1), got 1.0: write 95 % as 0.95",
         ),
         (
             lambda: Threshold(0.5, 1.0).accepts([0.1], groups=["a"]),

@@ -8,6 +8,7 @@ from scipy.stats import binom
 
 from snapsure import Threshold
 from snapsure.errors import Infeasible
+from snapsure.metrics import Interval
 from snapsure.threshold._promise import rungs
 
 
@@ -126,6 +127,16 @@ def test_groups_too_small_are_joined():
         Threshold.at_risk(kappa[few], errors[few], 0.1, groups=groups[few], small="join")
 
 
+def test_joined_groups_need_as_many_points_as_can_prove_anything():
+    """Without an error 0.9 to the points, less the one it begins at, must reach half of delta."""
+    enough = next(n for n in range(1, 200) if 0.9 ** (n - 1) <= 0.05 / 2)
+    groups = np.repeat(["big", "s1", "s2"], [1000, 20, enough - 20])
+    kappa, right = np.arange(groups.size), np.zeros(groups.size)
+    assert Threshold.at_risk(kappa, right, 0.1, groups=groups, small="join").coverage == 1
+    with pytest.raises(Infeasible, match="together they are still too few"):
+        Threshold.at_risk(kappa[1:], right[1:], 0.1, groups=groups[:-1], small="join")
+
+
 def test_groups_too_small_go_to_a_person():
     kappa, errors, groups = small_groups()
     chosen = Threshold.at_risk(kappa, errors, 0.1, groups=groups, small="review")
@@ -164,3 +175,5 @@ def test_it_says_what_it_is():
         "<Threshold: one for each of 2 groups, coverage 0.5, risk ≤ 0.1 (delta 0.05)>"
     )
     assert repr(Threshold(0.25, 1.0)) == "<Threshold: κ ≥ 0.25, coverage 1>"
+    priced = Threshold(0.25, 1.0, cost=Interval(0.5, 0.4, 0.6))
+    assert repr(priced) == "<Threshold: κ ≥ 0.25, coverage 1, cost 0.5 per point>"

@@ -13,6 +13,7 @@ from snapsure import (
     BestSnapshot,
     Final,
     MaxLogitPNorm,
+    ScoreTable,
     Temperature,
 )
 from snapsure.errors import CorruptFile, InvalidInput
@@ -55,6 +56,17 @@ class TestTemperature(EstimatorContract):
 
 class TestMaxLogitPNorm(EstimatorContract):
     make = MaxLogitPNorm
+
+
+@pytest.mark.parametrize("make", [SPTD, Temperature, MaxLogitPNorm])
+def test_what_works_on_labels_or_logits_asks_for_no_kappa(make):
+    logits = [[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 4.0]]
+    y = [0, 1, 0]
+    margin = {"margin": [[0.3, 0.4, 0.5]]}
+    table = ScoreTable(margin, [[0, 1, 2]], y, logits=logits)
+    assert make().fit(table).confidence(table).shape == (3,)
+    with pytest.raises(InvalidInput, match=r"^`name` must be one of margin, got 'softmax'"):
+        Final().fit(table)
 
 
 def test_none_is_left_out():

@@ -8,7 +8,7 @@ from scipy.special import log_softmax, softmax
 from snapsure import Temperature, aurc
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators._logits import top_log_odds
-from snapsure.estimators._temperature import _odds_over_grid
+from snapsure.estimators._temperature import _odds_over_grid, _slope
 from tests.estimators.tables import of, of_logits
 
 
@@ -36,6 +36,21 @@ def test_the_least_nll_is_scipys(seed, sharpness):
     )
     assert ours == pytest.approx(sharpness * np.exp(peer.x), rel=1e-6)
     assert mean_nll(logits, y, ours) <= mean_nll(logits, y, 1) + 1e-15
+
+
+@pytest.mark.parametrize("sharpness", [1e-3, 0.2, 1.0, 5.0, 1e4])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_nll_is_found_in_few_steps(monkeypatch, seed, sharpness):
+    # Halving ln β alone, from 6 ln 10 to a width of 1e-12, takes log₂(6 ln 10 / 1e-12) = 44 steps.
+    steps = []
+
+    def counted(z, y, beta):
+        steps.append(beta)
+        return _slope(z, y, beta)
+
+    monkeypatch.setattr("snapsure.estimators._temperature._slope", counted)
+    Temperature().fit(of_logits(*points(seed, n=50, sharpness=sharpness)))
+    assert len(steps) < 44 / 2
 
 
 @pytest.mark.parametrize("by", ["nll", "aurc"])

@@ -1,11 +1,20 @@
 """Numbers of a board, one by one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from snapsure import ScoreTable, evaluate
 from snapsure.errors import InvalidInput
-from snapsure.evaluation._board import SIGNIFICANT, _log_ratio, _p_values, board
+from snapsure.evaluation._board import (
+    SIGNIFICANT,
+    _differences,
+    _drawn_ratio,
+    _log_ratio,
+    _p_values,
+    board,
+)
 from snapsure.evaluation._contest import Contest
 
 
@@ -66,6 +75,53 @@ def test_a_p_value_below_a_twentieth_tells():
     assert made["other"].p_holm == pytest.approx(0.025)
     assert made["other"].verdict == "better than softmax by 50.0 %; the best here"
     assert made["softmax"].verdict == "the reference"
+
+
+def test_how_runs_differ_is_added_to_what_points_tell():
+    """Two runs, 0.1 and 0.3 beside 0.2: deviations of ∓0.1, weighed by luck."""
+    one = replace(
+        two_methods(3, 0),
+        each=np.array([[0.2, 0.1], [0.2, 0.3]]),
+        drawn=np.array([[0.2, 0.2, 0.2], [0.2, 0.3, 0.1]]),
+        luck=np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0]]),
+    )
+    assert _differences(one, 0).tolist()[0] == [0, 0, 0]
+    assert _differences(one, 0).tolist()[1] == pytest.approx([-0.2, 0.1 + 0.2, -0.1])
+    apart = np.log(0.3 / 0.1)
+    assert _drawn_ratio(one, 0)[1].tolist() == pytest.approx(
+        [-apart, np.log(0.3 / 0.2) + apart, np.log(0.1 / 0.2)]
+    )
+
+
+def test_sizes_are_known_where_they_are_of_every_data_set():
+    sized = replace(two_methods(79, 0), bytes=np.array([10.0, 30.0]))
+    twice = replace(sized, bytes=np.array([20.0, 50.0]), runs=2, points=50)
+    both = board("all", [sized, twice], "softmax", 0.95)
+    assert (both["softmax"].bytes, both["other"].bytes) == (15, 40)
+    assert (both.runs, both.points) == (3, 150)
+    some = board("all", [sized, two_methods(79, 0)], "softmax", 0.95)
+    assert some["softmax"].bytes is None
+
+
+def test_intervals_of_a_board_have_its_level():
+    rng = np.random.default_rng(0)
+    drawn = np.vstack((np.full(1000, 0.2), rng.uniform(0.1, 0.3, 1000)))
+    row = board("data", [replace(two_methods(1000, 0), drawn=drawn)], "softmax", 0.8)["other"]
+    low, high = np.quantile(drawn[1], [0.1, 0.9])
+    assert row.difference == pytest.approx((0.1 - 0.2, low - 0.2, high - 0.2))
+    assert row.gain == pytest.approx((50, 100 * (1 - high / 0.2), 100 * (1 - low / 0.2)), rel=1e-3)
+    assert row.gains == pytest.approx((50,))
+
+
+def test_a_worse_method_is_told_by_how_much():
+    turned = two_methods(79, 0)
+    made = board("data", [replace(turned, methods=["other", "softmax"])], "softmax", 0.95)
+    assert made["other"].verdict == "worse than softmax by 100.0 %"
+    assert made["softmax"].verdict == "the reference; the best here"
+    assert made["other"].behind.estimate == pytest.approx(100)
+    wrong = replace(turned, error=np.array([0.1, 0.25]))
+    verdict = board("data", [wrong], "softmax", 0.95)["other"].verdict
+    assert verdict.endswith("; the best here; of a classifier that is wrong in 25.0%")
 
 
 @pytest.mark.parametrize("wrong", [1, 59])

@@ -3,10 +3,94 @@
 import numpy as np
 import pytest
 
-from snapsure import Final, Run, ScoreTable
+from snapsure import Final, Platt, Run, ScoreTable
 from snapsure.errors import InvalidInput
 from snapsure.evaluation._choice import _methods, choose
 from snapsure.evaluation._run import passes_of
+from tests.evaluation.test_compare import run_of
+
+
+@pytest.fixture(scope="module")
+def fading():
+    """A training whose signal fades: averages rank better than its end."""
+    return run_of(0, n=900, drift=1.2).table
+
+
+@pytest.mark.parametrize("passes", [None, 8, 3])
+def test_the_best_that_can_be_paid_for_and_why(fading, passes):
+    choice = choose(fading, "softmax", passes, 0)
+    areas = [one.eaurc for one in choice.candidates]
+    assert areas == sorted(areas)
+    assert all(passes is None or one.passes <= passes for one in choice.candidates)
+    best = next(one for one in choice.candidates if one.difference.high < 0)
+    saved = best.gain
+    assert choice.reason == (
+        f"{best.method} ranks right from wrong better than the final softmax: E-AURC × 10³ "
+        f"{1e3 * best.eaurc:.2f} instead of {1e3 * best.reference_eaurc:.2f} "
+        f"({saved.estimate:.1f} % less, 95 % interval {saved.low:.1f} … {saved.high:.1f}), in "
+        f"{best.passes:.0f} passes"
+    )
+    estimator = choice.estimator
+    assert type(estimator).__name__ == best.method
+    assert estimator.confidence(fading).shape == (900,)  # it is fitted
+    if estimator.calibrated:
+        assert choice.calibration is None
+    else:
+        score = estimator.confidence(fading)
+        np.testing.assert_array_equal(
+            choice.calibration.predict_proba(score),
+            Platt().fit(score, fading.errors).predict_proba(score),
+        )
+
+
+def test_a_budget_leaves_out_what_takes_more(fading):
+    every = {one.method for one in choose(fading, "softmax", None, 0).candidates}
+    assert every == {"final", "AES", "LES", "PES", "best snapshot"}
+    some = {one.method: one.passes for one in choose(fading, "softmax", 2, 0).candidates}
+    assert "PES" not in some
+    assert (some["AES"], some["LES"], some["best snapshot"]) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(("passes", "within"), [(None, ""), (5, " within 5 passes")])
+def test_the_final_snapshot_where_others_are_the_same(passes, within):
+    kappa = np.random.default_rng(0).random(60)
+    wrong = np.random.default_rng(1).random(60) > kappa
+    same = ScoreTable.from_kappa(np.tile(kappa, (4, 1)), wrong)
+    choice = choose(same, "softmax", passes, 0)
+    assert isinstance(choice.estimator, Final)
+    assert choice.calibration is not None
+    assert choice.reason == (
+        f"the final softmax alone: AES, LES, PES, best snapshot{within} are not significantly "
+        "better on these points"
+    )
+    alone = ScoreTable.from_kappa(kappa[None], wrong)
+    assert choose(alone, "softmax", passes, 0).reason == (
+        f"the final softmax: there is nothing else to choose{within}"
+    )
+
+
+def test_what_cannot_be_paid_for_or_is_not_there():
+    kappa = np.random.default_rng(0).random((2, 40))
+    settings = {"kappas": {"mc": {"passes": 7}}}
+    table = ScoreTable(
+        {"mc": kappa}, np.zeros((2, 40), int), np.arange(40) < 9, provenance=settings
+    )
+    for asked, passes, sentence in (
+        (
+            "mc",
+            6,
+            "`passes` must allow one answer of mc, which takes 7, got 6: raise it, or choose "
+            "another κ",
+        ),
+        (
+            "softmax",
+            None,
+            "`name` must be one of mc, got 'softmax': score that κ first, or choose one of these",
+        ),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            choose(table, asked, passes, 0)
+        assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize("wrong", [2, 38])
@@ -34,6 +118,12 @@ def test_aes_averages_as_many_as_may_be_passed_and_at_most_thirty(snapshots, pas
     made = {method.name: method.make() for method in _methods(Run(table), "softmax", passes)}
     assert made["AES"].k == k
     assert made["LES"].passes == (snapshots if passes is None else passes)
+
+
+@pytest.mark.parametrize(("passes", "count"), [(7, 1), (13, 1), (14, 5), (None, 5)])
+def test_where_one_snapshot_can_be_paid_for_there_is_nothing_to_choose(passes, count):
+    table = ScoreTable.from_kappa(np.full((3, 5), 0.5), [0, 1, 0, 1, 0], name="mc")
+    assert len(_methods(Run(table, passes={"mc": 7}), "mc", passes)) == count
 
 
 def test_what_a_scoring_says_that_an_answer_costs():

@@ -2,18 +2,20 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from snapsure import AES, LES, PES, SPTD, Platt, Run, ScoreTable, augrc, aurc, compare, eaurc, nll
-from snapsure.errors import InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import MaxLogitPNorm, Temperature
 from snapsure.evaluation import Halves
-from snapsure.evaluation._archive import open_contest, save
+from snapsure.evaluation._archive import open_contest, place, save
 from snapsure.evaluation._board import _holm
 from snapsure.evaluation._contest import contest
+from snapsure.evaluation._error_predictor import ErrorPredictor
 from snapsure.evaluation._methods import RANKED
 
 CLASSES = 4
@@ -171,13 +173,35 @@ def test_probabilities_are_platts_of_the_other_half(run, board):
     assert board["softmax"].nll == pytest.approx(np.mean(values))
 
 
-def test_scaled_probabilities_are_judged_as_they_are(run, board):
+@pytest.mark.parametrize(
+    ("name", "make"), [("temperature by NLL", Temperature), ("error predictor", ErrorPredictor)]
+)
+def test_what_is_a_probability_is_judged_as_it_is(run, board, name, make):
     table = run.table
     values = []
     for learn, rest in halves_of(table.errors.size):
-        model = Temperature(by="nll").fit(table.rows(learn))
+        model = make().fit(table.rows(learn))
         values.append(nll(model.confidence(table.rows(rest)), table.errors[rest]))
-    assert board["temperature by NLL"].nll == pytest.approx(np.mean(values))
+    assert board[name].nll == pytest.approx(np.mean(values))
+
+
+def test_rivals_of_the_logits_need_no_second_kappa(run, board):
+    table = run.table
+    kappa = {"softmax": table.kappa("softmax")}
+    one = ScoreTable(kappa, table.labels, table.y, logits=table.logits)
+    rows = compare(one, methods=["final", "rival"], resamples=1000).boards["data"].rows
+    assert {row.method: row.eaurc for row in rows} == {
+        name: board[name].eaurc
+        for name in (
+            "softmax",
+            "temperature by NLL",
+            "temperature by AURC",
+            "MaxLogit-pNorm",
+            "error predictor",
+            "gen",
+            "SPTD",
+        )
+    }
 
 
 def test_one_sure_mistake_leaves_numbers():
@@ -219,6 +243,7 @@ def test_dropout_costs_its_passes():
     board = compare(dropped).boards["data"]
     assert board["mc_dropout"].passes == board["mc_dropout_variance"].passes == 100
     assert board["AES of mc_dropout"].passes == 600
+    assert board["LES of all κ"].passes == 5 * (99 + 99 + 1)  # both share one of each
     board = compare(Run(dropped, passes={"mc_dropout": 5})).boards["data"]
     assert board["mc_dropout"].passes == 5
 
@@ -458,6 +483,25 @@ def test_refusals(run):
     )
 
 
+@pytest.mark.parametrize("wrong", [4, 596])
+def test_four_points_of_a_kind_are_enough(wrong):
+    kappa = np.random.default_rng(0).random((2, 600))
+    table = ScoreTable.from_kappa(kappa, np.arange(600) % 150 == 0)
+    if wrong > 300:
+        table = ScoreTable.from_kappa(kappa, ~table.errors)
+    assert compare(table, methods=["final", "AES k=30"], resamples=80).resamples == 80
+    fewer = ScoreTable.from_kappa(kappa[:, 1:], table.errors[1:])
+    told = f"got {wrong - (wrong < 300)} wrong of 599 in run 0: score more"
+    assert sentence(compare, fewer).endswith(told)
+
+
+def test_resamples_that_can_just_tell_methods_apart(run):
+    compare(run, methods=["final"], resamples=80)  # 2 κ: 2 · 2 / 0.05
+    assert sentence(compare, run, methods=["final"], resamples=79).startswith(
+        "`resamples` must be at least 80 to tell 2 methods apart, got 79"
+    )
+
+
 def test_boards_are_of_the_metric_asked_for(run):
     """To the last: order, gains, differences and p-values are AURC's where AURC is asked for."""
     board = compare(run, metric="aurc", resamples=1000).boards["data"]
@@ -491,6 +535,27 @@ def test_what_it_takes_to_train_is_shown(tmp_path):
     assert sentence(Run, table, trainings={"softmax": 2}) == (
         "`trainings` must name scores of this run, got 'softmax': name some of none"
     )
+
+
+class Trap:
+    """Leaves a file where it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def test_a_contest_is_opened_without_running_what_is_in_it(tmp_path, run):
+    save({"a": [run]}, {}, tmp_path)
+    path, mark = place(tmp_path, "a", 0), tmp_path / "has-run"
+    with np.load(path) as file:
+        arrays = {**file, "other.mean": np.array([Trap(mark)], dtype=object)}
+    np.savez(path, **arrays)
+    with pytest.raises(CorruptFile, match="must hold a whole contest, got one that cannot be read"):
+        open_contest(tmp_path)
+    assert not mark.exists()
 
 
 def test_the_number_of_cores_changes_no_board(monkeypatch):

@@ -85,6 +85,16 @@ def test_refusals(table):
     assert sentence(unlabelled).startswith("`y` must be known to tell errors, ")
 
 
+@pytest.mark.parametrize("wrong", [4, 16])
+def test_four_points_of_a_kind_are_enough(wrong):
+    kappa = np.random.default_rng(0).random((2, 20))
+    assert confidences(ScoreTable.from_kappa(kappa, np.arange(20) < wrong), methods=["final"])
+    other = 3 if wrong == 4 else 17
+    assert f"got {other} wrong of 20" in sentence(
+        ScoreTable.from_kappa(kappa, np.arange(20) < other)
+    )
+
+
 def test_halves_without_an_error_still_answer():
     """By chance one half may have none: Platt's curve knows how to do without."""
     wrong = np.zeros(40, bool)

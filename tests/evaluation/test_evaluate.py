@@ -1,5 +1,10 @@
 """`evaluate` against the same steps written out."""
 
+import inspect
+import pkgutil
+from dataclasses import is_dataclass
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -8,6 +13,7 @@ from snapsure import (
     LES,
     PES,
     Platt,
+    Run,
     ScoreTable,
     bootstrap_difference,
     brier,
@@ -18,7 +24,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import Halves, Splits
-from snapsure.evaluation._methods import SHOWN
+from snapsure.evaluation._methods import SHOWN, methods_of
 
 
 def simulated(seed=0, n=400, snapshots=12):
@@ -48,6 +54,14 @@ def results(table):
 
 def test_every_method_on_every_kappa(table, results):
     assert list(results) == [(name, method) for name in table.names for method in SHOWN]
+
+
+def test_each_aes_averages_as_many_as_its_name_says():
+    table = ScoreTable.from_kappa(np.full((3, 5), 0.5), [0, 1, 0, 1, 0])
+    made = {method.kind: method.make() for method in methods_of(Run(table), SHOWN)}
+    assert {kind: one.k for kind, one in made.items() if isinstance(one, AES)} == {
+        f"AES k={k}": k for k in (10, 30, 50)
+    }
 
 
 def test_methods_that_learn_nothing_are_judged_on_all_points(table, results):
@@ -140,6 +154,39 @@ def test_verdicts_follow_the_interval(results):
         said = row.verdict.split(" than ")[0] if " than " in row.verdict else "no"
         expected = "better" if high < 0 else "worse" if low > 0 else "no"
         assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        (1.0, "`share` must lie in (0, 1), got 1.0: write 95 % as 0.95"),
+        (
+            0.001,
+            "`share` must leave points on both sides, got 0.001 of 400: choose another, or score "
+            "more points",
+        ),
+    ],
+)
+def test_points_on_one_side_are_no_split(table, share, sentence):
+    with pytest.raises(InvalidInput) as caught:
+        evaluate(table, protocol=Splits(share=share))
+    assert str(caught.value) == sentence
+
+
+def test_what_is_asked_and_found_cannot_be_changed():
+    place = "snapsure.evaluation"
+    modules = [
+        import_module(f"{place}.{module.name}")
+        for module in pkgutil.iter_modules(import_module(place).__path__)
+    ]
+    classes = [
+        one
+        for module in modules
+        for _, one in inspect.getmembers(module, is_dataclass)
+        if one.__module__ == module.__name__
+    ]
+    assert {Splits, Halves} <= {*classes}
+    assert [one.__name__ for one in classes if not one.__dataclass_params__.frozen] == []
 
 
 @pytest.mark.parametrize("judge", [evaluate, compare])

@@ -44,3 +44,8 @@ def test_ties_at_the_edge_are_in_and_row_order_does_not_matter():
 
 def test_the_latest_of_equals():
     assert trajectories(np.ones((4, 10)), np.zeros(10)).best == 3
+
+
+def test_a_group_has_at_least_one_point():
+    result = trajectories([[0.2, 0.4, 0.9], [0.1, 0.5, 0.8]], [0, 1, 0], 0.01)
+    assert (result.green_kappa.tolist(), result.red_kappa.tolist()) == ([0.9, 0.8], [0.2, 0.1])

@@ -251,6 +251,12 @@ def test_an_infinite_nll_is_refused_and_not_made_nan():
         bootstrap(nll, [1.0, 0.5, 0.7], [1, 0, 0])
 
 
+def test_an_infinite_nll_is_refused_where_two_scores_are_the_same():
+    sure = [1.0, 0.5, 0.7]  # ∞ − ∞ is no difference of 0
+    with pytest.raises(InvalidInput, match=r"^`metric` must give a finite number, got inf"):
+        bootstrap_difference(nll, sure, sure, [1, 0, 0])
+
+
 def test_losses_of_another_length_are_told_by_the_name_of_the_score():
     with pytest.raises(InvalidInput, match=r"^`losses` must have one value per point of `kappa_a`"):
         bootstrap_difference(aurc, [1.0, 0.5], [1.0, 0.2], [1, 0, 0])

@@ -87,6 +87,12 @@ def test_epochs_from_inside(tmp_path, key):
     assert all(same(store.load(epoch), weights(epoch)) for epoch in store)
 
 
+def test_numbers_in_names_tell_where_what_is_inside_is_no_mapping(tmp_path):
+    for i in (1, 2):
+        torch.save([torch.ones(2)], tmp_path / f"net-{i}.pt")
+    assert SnapshotStore.adopt(tmp_path).epochs == [1, 2]
+
+
 def test_a_copy_of_the_last_is_left_out_and_a_later_last_is_not(tmp_path):
     for epoch in (0, 1):
         content = {"state_dict": weights(epoch), "epoch": epoch, "global_step": 10 * epoch + 10}
@@ -162,6 +168,13 @@ def test_steps_where_epochs_are_not_whole(tmp_path):
     for step in (50, 100):
         save_as_trainer(tmp_path, step, step / 80)
     assert SnapshotStore.adopt(tmp_path).epochs == [50, 100]
+
+
+@pytest.mark.parametrize(("off", "epochs"), [(0.9e-6, [1, 2]), (1.2e-6, [50, 100])])
+def test_an_epoch_is_whole_to_a_millionth(tmp_path, off, epochs):
+    for epoch in (1, 2):
+        save_as_trainer(tmp_path, 50 * epoch, epoch - off)
+    assert SnapshotStore.adopt(tmp_path).epochs == epochs
 
 
 def test_a_missing_shard_is_named(tmp_path):

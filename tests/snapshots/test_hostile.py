@@ -84,7 +84,7 @@ def test_an_index_that_is_none(tmp_path, text):
     )
 
 
-@pytest.mark.parametrize("epoch", [math.nan, math.inf, 10**30, "[" * 10**5])
+@pytest.mark.parametrize("epoch", [math.nan, math.inf, 10**30, "[" * 10**5, "[1]"])
 def test_what_the_trainer_cannot_have_told(tmp_path, epoch):
     """The name tells, as it does where nothing is told."""
     path = tmp_path / "checkpoint-50"

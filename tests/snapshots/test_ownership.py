@@ -1,6 +1,7 @@
 """A store touches its own files alone, and finds back what lost its manifest."""
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from snapsure import Recorder, SnapshotStore, _files
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput, StorageError
 from snapsure.snapshots._lock import WriterLock
 
 
@@ -265,6 +266,16 @@ def test_the_first_snapshot_may_be_interrupted_too(tmp_path, monkeypatch):
     del store
     SnapshotStore(tmp_path).save(weights(1), 1)
     assert content(tmp_path) == whole
+
+
+def test_a_folder_that_is_deleted_while_a_store_writes_there_is_not_begun_anew(store):
+    store.save(weights(4), 4)
+    shutil.rmtree(store.path)
+    assert sentence(StorageError, store.save, weights(5), 5) == (
+        f"cannot write manifest.json in {store.path} (No such file or directory): choose a folder "
+        "that can be written to; what was there before is whole"
+    )
+    assert not store.path.exists()
 
 
 @pytest.mark.parametrize("objects", [1, 4])

@@ -130,7 +130,7 @@ def _of_least_nll(z: Floats, y: Ints) -> float:
         slope, curvature = _slope(z, y, beta)
         low, high = (low, beta) if slope > 0 else (beta, high)
         newton = beta - slope / curvature if curvature > 0 else np.inf
-        last, beta = beta, newton if low < newton < high else math.sqrt(low * high)
+        last, beta = beta, newton if low <= newton <= high else math.sqrt(low * high)
         if abs(beta - last) <= 1e-12 * beta:
             break
     return 1 / beta

@@ -63,7 +63,7 @@ def choose(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choi
 def _methods(run: Run, kappa: str, passes: int | None) -> list[Method]:
     run.table.kappa(kappa)  # refuses a κ that is not there
     price = run.passes[kappa]
-    most = len(run.table.epochs) if passes is None else max(1, passes // price)
+    most = len(run.table.epochs) if passes is None else passes // price
     if passes is not None and passes < price:
         raise InvalidInput(
             f"`passes` must allow one answer of {kappa}, which takes {price}, got {passes}: raise "

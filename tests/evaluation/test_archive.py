@@ -1,0 +1,120 @@
+"""A packed contest: what comes back, what is cut off, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from snapsure import Run, ScoreTable
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.evaluation._archive import _small, finish, open_contest, pack, place, save
+from tests.evaluation.test_compare import run_of
+
+
+def odds(kappa):
+    return kappa / (1 - kappa)
+
+
+def test_there_and_back(tmp_path):
+    run, again = run_of(0), run_of(1)
+    run.passes["softmax"], run.trainings["coin"] = 3, 2.5
+    save({"a": [run, again], "b": [again]}, {"note": "mine"}, tmp_path)
+    told = json.loads((tmp_path / "contest.json").read_bytes())
+    assert (told["runs"], told["note"]) == ({"a": 2, "b": 1}, "mine")
+    opened = open_contest(tmp_path)
+    assert {name: len(runs) for name, runs in opened.items()} == {"a": 2, "b": 1}
+    for ours, theirs in ((opened["a"][0], run), (opened["b"][0], again)):
+        assert ours.table.names == theirs.table.names
+        for name in theirs.table.names:
+            np.testing.assert_allclose(
+                odds(ours.table.kappa(name)), odds(theirs.table.kappa(name)), rtol=1.1 / 1024
+            )
+        for field in ("labels", "y_hat", "epochs"):
+            np.testing.assert_array_equal(getattr(ours.table, field), getattr(theirs.table, field))
+        np.testing.assert_array_equal(ours.y, theirs.y)
+        logits = theirs.table.logits - theirs.table.logits.mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(ours.table.logits, logits, atol=1 / 512, rtol=0)
+        assert [*ours.others] == ["mean", "coin"]
+        for name, (score, y_hat) in theirs.others.items():
+            np.testing.assert_allclose(ours.others[name][0], score, rtol=1.1 / 1024)
+            np.testing.assert_array_equal(ours.others[name][1], y_hat)
+        for field in ("passes", "kept", "trainings", "snapshot_bytes"):
+            assert getattr(ours, field) == getattr(theirs, field)
+
+
+def test_logits_have_two_bytes_and_steps_of_a_256th(tmp_path):
+    logits = [[1000.0, 0.0, 0.0, 0.0], [0.25, 0.0, 0.0, 0.25]]
+    kappa, labels = {"softmax": [[0.9, 0.6]]}, [[0, 0]]
+    pack(Run(ScoreTable(kappa, labels, [0, 1], logits=logits)), place(tmp_path, "a", 0))
+    finish({"a": 1}, {}, tmp_path)
+    assert open_contest(tmp_path)["a"][0].table.logits.tolist() == [
+        [(2**15 - 1) / 256, *[-(2**15) / 256] * 3],
+        [0.125, -0.125, -0.125, 0.125],
+    ]
+
+
+def test_names_that_have_changed(tmp_path):
+    save({"a": [run_of()]}, {"renamed": {"entropy": "negentropy", "mean": "average"}}, tmp_path)
+    (run,) = open_contest(tmp_path)["a"]
+    assert run.table.names == ["softmax", "negentropy"]
+    assert [*run.others] == [*run.trainings] == ["average", "coin"]
+    assert run.passes == {"softmax": 1, "negentropy": 1, "average": 8, "coin": 1}
+    assert run.kept == {"average": 8, "coin": 1}
+
+
+def test_a_data_set_may_be_another_without_points_of_no_class(tmp_path):
+    table = run_of().table
+    strange = np.arange(600) % 3 == 0
+    mixed = ScoreTable(
+        {"softmax": table.kappa("softmax")},
+        table.labels,
+        np.where(strange, -1, table.y),
+        logits=table.logits,
+    )
+    pack(Run(mixed), place(tmp_path, "all", 0))
+    finish({"known": 1, "all": 1}, {"known": {"known": "all"}}, tmp_path)
+    opened = open_contest(tmp_path)
+    assert [*opened] == ["known", "all"]
+    assert opened["all"][0].y.size == 600
+    np.testing.assert_array_equal(opened["known"][0].y, table.y[~strange])
+
+
+def test_what_earlier_versions_did_not_say(tmp_path):
+    save({"a": [run_of()]}, {}, tmp_path)
+    path = place(tmp_path, "a", 0)
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["price"] = json.dumps(json.loads(str(arrays["price"]))[:3])
+    np.savez(path, **arrays)
+    assert open_contest(tmp_path)["a"][0].trainings == {"mean": 1, "coin": 1}
+
+
+def test_labels_take_as_few_bytes_as_they_need():
+    for ends, dtype in (
+        ((0, 255), np.uint8),
+        ((0, 256), np.uint16),
+        ((-1, 127), np.int16),  # of both signs, and 127 as a number without one is of 8 bits
+        ((-1, 70_000), np.int64),
+    ):
+        packed = _small(np.array(ends))
+        assert packed.tolist() == [*ends]
+        assert packed.dtype == dtype
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(InvalidInput) as caught:
+        open_contest(tmp_path)
+    assert str(caught.value) == (
+        f"--from must be a folder with contest.json, got none in {tmp_path}: check the path"
+    )
+    save({"a": [run_of()]}, {}, tmp_path)
+    path = place(tmp_path, "a", 0)
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    with pytest.raises(CorruptFile) as caught:
+        open_contest(tmp_path)
+    assert str(caught.value).startswith(f"{path} ")
+    path.unlink()
+    with pytest.raises(CorruptFile) as caught:
+        open_contest(tmp_path)
+    assert str(caught.value).endswith("take it from the archive again")
