@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.choices import AES, FINAL, FIVE, LES, LES3, POWERS, ROOT, UNTIED, Task, tasks
+from tools.choices import AES, EMBEDDED, FINAL, FIVE, LES, LES3, POWERS, ROOT, UNTIED, Task, tasks
 from tools.contest_tables import PAGE
 from tools.passes_tables import replaced
 
@@ -25,6 +25,7 @@ CHOICES = (
     ("one network, nothing else", "softmax response", FINAL),
     ("held-out labels", "`MaxLogitPNorm()`", "MaxLogit-pNorm"),
     ("held-out labels", "an error predictor on the logits", "error predictor"),
+    ("held-out labels", "an error predictor on logits and embedding", EMBEDDED),
     ("snapshots; one pass per answer", "the mean of their weights", "mean weights"),
     ("snapshots, no labels", "`AES()`: a bet", AES),
     ("snapshots and held-out labels", "`LES()`", LES),
@@ -44,6 +45,7 @@ COLUMNS = {
     "GEN": "gen",
     "MaxLogit-pNorm": "MaxLogit-pNorm",
     "error predictor": "error predictor",
+    "with embedding": EMBEDDED,
     "mean weights": "mean weights",
     "two networks": BOTH,
     "five networks": FIVE,

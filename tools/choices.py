@@ -27,19 +27,20 @@ from snapsure.evaluation._run import Run
 from snapsure.metrics import aurc, eaurc, risk_at_coverage
 
 ROOT = Path(__file__).parent.parent
-STUDIES = ("contest", "passes", "regime", "labels")
+STUDIES = ("contest", "passes", "regime", "labels", "intents")
 
 FINAL, AES, LES, LES3 = (
     *("softmax", "AES of softmax"),
     *("LES of softmax", "LES in 3 passes of softmax"),
 )
+EMBEDDED = "error predictor with embedding"
 UNTIED = "SPTD, ties by softmax"
 FIVE, MEMBERS = "five networks, answering together", 5
 POWERS = (1, 2, 3)  # SPTD's k, over the range that its author's thesis finds best
 COVERAGES = (0.5, 0.8, 0.95)
 CHOSEN = (
     *(FINAL, AES, LES, LES3, "LES in 2 passes of softmax", "MaxLogit-pNorm", "error predictor"),
-    *("mean weights", "both networks, answering together", FIVE, "SAT", "student", "gen"),
+    *(EMBEDDED, "mean weights", "both networks, answering together", FIVE, "SAT", "student", "gen"),
 )
 
 

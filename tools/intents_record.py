@@ -19,9 +19,13 @@ from tools.passes_tables import gain, percent
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-UNDERFITTED = "cifar100-underfitted"
-FOLDERS = {"cifar100": "cifar100-cpu", UNDERFITTED: "cifar100-cpu-underfitted"}
-PASSES = " (few passes)"  # ends the names of that study's tasks
+PASSES, REGIME = " (few passes)", " (all images)"  # end the names of these studies' tasks
+# Networks that do not fit their training sets, whose snapshots' labels are not kept.
+CONTRASTS = {
+    "cifar100-underfitted": "cifar100-cpu-underfitted",
+    f"cifar100-underfitted{REGIME}": "cifar100-cpu-full-underfitted",
+}
+FOLDERS = {"cifar100": "cifar100-cpu", **CONTRASTS}
 FEWEST = 4  # tasks that a correlation is taken of
 STARTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # the first is AES's own
 
@@ -35,19 +39,24 @@ def intents() -> dict[str, list[Run]]:
 
 
 def others() -> dict[str, list[Run]]:
-    """The contest's networks, one that does not fit its training set, those of few passes."""
-    contrast = Experiment.open(RESULTS / FOLDERS[UNDERFITTED])
-    passes = open_contest(RESULTS / "passes")
+    """The contest's networks, those that do not fit their training sets, two more studies'."""
+    contrasts = {name: Experiment.open(RESULTS / folder) for name, folder in CONTRASTS.items()}
+    passes, regime = (open_contest(RESULTS / folder) for folder in ("passes", "regime"))
     return {
         **open_contest(RESULTS / "contest"),
-        UNDERFITTED: [Run(table) for table in contrast.tables],
+        **{name: [Run(table) for table in one.tables] for name, one in contrasts.items()},
         **{f"{name}{PASSES}": runs for name, runs in passes.items()},
+        **{_all_images(name): runs for name, runs in regime.items()},
     }
 
 
-def about() -> dict[str, list[dict[str, Any]]]:
-    """What the trainings of `results/intents` say of themselves, by size."""
-    path = RESULTS / "intents" / ABOUT
+def _all_images(name: str) -> str:
+    return name.removesuffix("-cpu-full") + REGIME
+
+
+def about(study: str = "intents") -> dict[str, list[dict[str, Any]]]:
+    """What the trainings of a study say of themselves, by size or task."""
+    path = RESULTS / study / ABOUT
     found: dict[str, list[dict[str, Any]]] = (
         json.loads(path.read_text())["trainings"] if path.exists() else {}
     )
@@ -134,7 +143,8 @@ def record_of(found: Comparison, runs: Runs) -> list[Record]:
     """Every task, where AES gains least first."""
     boards = [board for board in found.boards.values() if not board.name.endswith("-oos")]
     first = _from(STARTS[0])
-    fitted, trainer = _accuracies(), about()
+    fitted = _accuracies()
+    logged = {**about(), **{_all_images(name): told for name, told in about("regime").items()}}
     records = []
     for board in sorted(boards, key=lambda board: board[first].saved.estimate):
         name, count = board.name, board.runs
@@ -143,11 +153,11 @@ def record_of(found: Comparison, runs: Runs) -> list[Record]:
         if name in FOLDERS:
             kept = _epochs(name)
             loss = np.array([_along([row["loss"] for row in epochs]) for epochs in kept])
-            if name == UNDERFITTED:  # its snapshots' labels are not kept, but their errors are
+            if name in CONTRASTS:  # their snapshots' errors are kept
                 along = [_along([row["test_error"] for row in epochs]) for epochs in kept]
                 error = np.array(along)[:, 1:]
-        elif name in trainer:
-            kept = [[row for row in one["log"] if "loss" in row] for one in trainer[name]]
+        elif name in logged:
+            kept = [[row for row in one["log"] if "loss" in row] for one in logged[name]]
             loss = np.array([_along([row["loss"] for row in rows]) for rows in kept])
         gains = np.array([np.nan if one is None else one for one in board[first].gains])
         records.append(Record(name, gain(board[first]), gains, fitted[name], loss, error))
@@ -156,13 +166,11 @@ def record_of(found: Comparison, runs: Runs) -> list[Record]:
 
 def _accuracies() -> dict[str, Floats]:
     """The final networks' on their training sets, by task."""
-    contest, passes = (
-        json.loads((RESULTS / folder / ABOUT).read_text())["trainings"]
-        for folder in ("contest", "passes")
-    )
+    passes = about("passes")
     told = {
-        **contest,
+        **about("contest"),
         **about(),
+        **{_all_images(name): some for name, some in about("regime").items()},
         **{f"{name}{PASSES}": [one["ways"]["plain"] for one in passes[name]] for name in passes},
         **{name: [epochs[-1] for epochs in _epochs(name)] for name in FOLDERS},
     }

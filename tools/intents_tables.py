@@ -86,7 +86,7 @@ def tables() -> list[list[str]]:
                 "in scope": found.boards[size],
                 "with out of scope": found.boards[f"{size}-oos"],
             }
-            made.append(board_table(size, both))
+            made.append(board_table(f"{size}: every rival", both))
     return made
 
 

@@ -92,7 +92,8 @@ def make_lean_run(
     of_logits = [Entropy(), Margin(), Energy(), MaxLogit(), Doctor(), GEN()]
     final = recorded(recording.select([last]), kappas=of_logits)
     others: dict[str, Any] = {name: final.kappa(name)[-1] for name in final.names}
-    near = [DeepKNN(training.train), NNDistance(training.train)]
+    fewest = int(training.train[1].bincount().min())  # a neighbour further off is of another class
+    near = [DeepKNN(training.train, k=min(50, fewest)), NNDistance(training.train)]
     others |= _final_scores(training, store, [*near, MCDropout(layers="last")])
     others[HEAD] = others.pop("mc_dropout")
     others[MEAN] = averaged_probabilities(recording)
