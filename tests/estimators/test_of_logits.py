@@ -27,7 +27,7 @@ def test_logits_of_one_class_are_refused(estimator):
 @pytest.mark.parametrize("size", [1e151, -1.7e308])
 def test_logits_of_a_network_that_diverged(estimator, size):
     with pytest.raises(InvalidInput) as caught:
-        estimator().fit(of_logits([[1, 0], [2, size]], [0, 0]))
+        estimator().fit(of_logits([[1e150, 0], [2, size]], [0, 0]))  # the largest that may be
     assert str(caught.value) == (
         f"`table` must have logits within ±1e+150, got {size:g} at class 1 of row 1: the network "
         "has diverged; take an earlier snapshot"
