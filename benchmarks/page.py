@@ -11,7 +11,9 @@ median of neighbours in time, with its quartiles. `make bench` makes all rows an
 machine; the command of a row makes those of its part. With
 `NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"` before it, NumPy is that of a machine without
 AVX-512. Load: how many processes wanted a core when a row was measured, this one among
-them, and its priority if that was raised, so that the others waited for the most part.
+them, and its priority if that was raised, which counts for less where the kernel shares out
+its time by session first. Rows are of one run, the last: another may put a ratio that is near
+its goal on the other side of it.
 """
 _COLUMNS = (
     "| work | ours | against | theirs | ratio (quartiles) | goal | load | command |\n"

@@ -117,9 +117,9 @@ def make_lean_run(
 def without_logits(run: Run, embedding: NDArray[np.float64]) -> Run:
     """The run with the answers of what learns from logits and embedding, instead of these.
 
-    Each learns on one of the halves that `compare` makes, and answers for the other: of 150 classes
-    the answers take a tenth of the room. Where some points are of no class, the board without them
-    has answers of its own, which were learnt without them.
+    Each learns on one of the halves that `compare` makes, and answers for the other: already of 100
+    classes, logits are more than half of a file. Where some points are of no class, the board
+    without them has answers of its own, which were learnt without them.
     """
     answers = _answers(run, embedding)
     inside = np.flatnonzero(run.y != NO_CLASS)

@@ -221,17 +221,15 @@ def test_the_page_says_what_the_tables_show(moved):
     for name, share in (("cifar10 (few passes)", 14), ("cifar10 (all images)", 11)):
         assert improved[name] == share
         assert intents_record.best_start(found.boards[name]) == "0.4"
+    held_out = "the held-out error's fall after 0.4 T"
     rules = {row.split(" | ")[0][2:]: row for row in intents_record.rules_table(records)[2:]}
     count = {name: row.split(" | ")[4].removesuffix(" |") for name, row in rules.items()}
-    accuracy, error = (count[name].split()[0] for name in ("right in training", HELD_OUT))
+    accuracy, error = (count[name].split()[0] for name in ("right in training", held_out))
     assert f"Training accuracy finds {accuracy} of the {len(losing)} networks that lose" in text
     assert f"the error in test {error}." in text
     assert count["the training loss's fall after 0.4 T"] == "0 of 2"
     falling = next(row for name, row in rules.items() if "training loss" in name)
     assert [float(cell) < 0 for cell in falling.split(" | ")[2:4]] == [True, True]  # "*more*"
-
-
-HELD_OUT = "the held-out error's fall after 0.4 T"
 
 
 @pytest.mark.slow
@@ -242,9 +240,9 @@ def test_the_page_says_what_the_transformers_gain():
     for board in (inside, everything):
         for name in ("AES", "LES", "LES in 3 passes"):
             assert board[f"{name} of softmax"].p_holm >= 0.05
-        table = intents_tables.board_table(
-            "intents-few: every rival", {"in scope": inside, "with out of scope": everything}
-        )
+    table = intents_tables.board_table(
+        "intents-few: every rival", {"in scope": inside, "with out of scope": everything}
+    )
     assert "\n".join(table) + "\n" in intents_tables.PAGE.read_text()
     assert "\n".join(intents_tables.networks_table()) + "\n" in intents_tables.PAGE.read_text()
     assert "neither AES nor LES differs significantly from the final softmax" in text
