@@ -159,6 +159,26 @@ def test_softmax_alone_leaves_unscored_what_is(done, cifar):
         assert np.allclose(ours.kappa("softmax"), theirs.kappa("softmax"), rtol=1e-3)
 
 
+def test_softmax_alone_takes_every_table_that_is_whole(done, cifar, tmp_path, monkeypatch):
+    how = replace(TINY, neighbours_every=3, mc_statistics=("mean",))
+    monkeypatch.setitem(recipes._SMALL, "cpu", how)
+    for part in ("snapshots", "validation"):
+        shutil.copytree(done[0] / "mine" / "seed-0" / part, tmp_path / "seed-0" / part)
+    study, data = Study("cifar10", "cpu", tmp_path, cifar), parts(cifar)
+
+    def names(**options):
+        return [table.names for table in score_one(study, 0, data, str, **options)]
+
+    every, apart = ["softmax", "mc_dropout"], ["nn_distance"]
+    assert names(softmax_only=True) == [["softmax"]]
+    assert names() == names(softmax_only=True) == [every, apart]
+    (tmp_path / "seed-0" / "scores-apart").rename(tmp_path / "kept")
+    assert names(softmax_only=True) == [every]
+    (tmp_path / "kept").rename(tmp_path / "seed-0" / "scores-apart")
+    shutil.rmtree(tmp_path / "seed-0" / "scores")
+    assert names(softmax_only=True) == [["softmax"], apart]
+
+
 def test_from_results_in_seconds_without_training(done):
     folder, _, again = done
     result = run("reproduce", "table1", "--from", "mine/results", cwd=folder)

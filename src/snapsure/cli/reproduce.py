@@ -39,7 +39,7 @@ def reproduce(
         bool,
         typer.Option(
             "--softmax-only",
-            help="Where a network is not scored yet, from the logits that its training recorded.",
+            help="Score nothing more: κ that are scored already, and softmax response.",
         ),
     ] = False,
     source: Annotated[

@@ -74,29 +74,31 @@ def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, tell: Tell)
         train(study.recipe, parts, folder, seed, fabric, lambda line: tell(f"seed {seed}: {line}"))
 
 
-def score_one(study: Study, seed: int, parts: Parts, tell: Tell) -> list[ScoreTable]:
+def score_one(
+    study: Study, seed: int, parts: Parts, tell: Tell, *, softmax_only: bool = False
+) -> list[ScoreTable]:
     """κ of the snapshots of one seed, or what is left of it.
 
-    A second table has NN-distance where it is measured at fewer snapshots than the others.
+    A second table has NN-distance where it is measured at fewer snapshots than the others. With
+    `softmax_only` nothing is scored: a table that is not whole yet is left out, and softmax
+    response comes from the logits that the training recorded.
     """
     folder, how = study.folder(seed), study.recipe
     store = SnapshotStore(folder / "snapshots")
     every, apart = _kappas(how, parts)
     test = (parts.test.pixels, parts.test.labels)
 
-    def scored(kappas: list[Kappa], snapshots: Snapshots, out: str) -> ScoreTable:
+    def scored(kappas: list[Kappa], snapshots: Snapshots, out: str) -> list[ScoreTable]:
+        if softmax_only and not (folder / out / TABLE).exists():
+            return []
         names = ", ".join(kappa.name for kappa in kappas)
         tell(f"seed {seed}: scoring {len(snapshots.epochs)} snapshots ({names})")
-        return score(build(how, parts), snapshots, test, kappas, out=folder / out)
+        return [score(build(how, parts), snapshots, test, kappas, out=folder / out)]
 
-    if every:
-        tables = [scored([SoftmaxResponse(), *every], store, _EVERY)]
-    else:
-        tables = [recorded(validation(folder))]
-    if apart:
-        some = store.select(store.epochs[:: -how.neighbours_every][::-1])
-        tables.append(scored(apart, some, _SOME))
-    return tables
+    first = scored([SoftmaxResponse(), *every], store, _EVERY) if every else []
+    some = store.select(store.epochs[:: -how.neighbours_every][::-1])
+    second = scored(apart, some, _SOME) if apart else []
+    return [*(first or [recorded(validation(folder))]), *second]
 
 
 def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
@@ -111,12 +113,6 @@ def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
         for statistic in how.mc_statistics:
             every.append(MCDropout(how.passes, how.mc_rate, how.mc_layers, statistic))
     return every, apart
-
-
-def _scored(study: Study, seed: int, parts: Parts) -> bool:
-    """Whether a network has all its scores already."""
-    wanted = zip(_kappas(study.recipe, parts), (_EVERY, _SOME), strict=True)
-    return all((study.folder(seed) / out / TABLE).exists() for kappas, out in wanted if kappas)
 
 
 def run(
@@ -139,12 +135,7 @@ def run(
         train_one(study, seed, parts, fabric, tell)
     if not fabric.is_global_zero:
         return None
-    tables = [
-        [recorded(validation(study.folder(seed)))]
-        if softmax_only and not _scored(study, seed, parts)
-        else score_one(study, seed, parts, tell)
-        for seed in seeds
-    ]
+    tables = [score_one(study, seed, parts, tell, softmax_only=softmax_only) for seed in seeds]
     apart = {i: second for i, (_, *others) in enumerate(tables) for second in others}
     ensemble = None
     if len(seeds) > 1:
