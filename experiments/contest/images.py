@@ -248,7 +248,7 @@ def main(
     def training(_: str, folder: Path) -> Training:
         return Training(folder, tuned(points.whole), plain, points.test[0].float())
 
-    about = add_finished(packed, {NAME: folders}, training)
+    about = add_finished(packed, {NAME: folders}, training, keep_logits=False)
     finish({name: len(some) for name, some in about.items()}, {"trainings": about}, packed)
 
 

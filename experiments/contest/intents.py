@@ -38,6 +38,7 @@ SEEDS = range(3)
 NOWHERE = -1  # the label of queries outside all intents
 OUTSIDE = "-oos"  # ends the name of a board with them
 BATCH = 32
+TOGETHER = 16  # queries of like length that pass through the network at once
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,24 @@ class Classifier(nn.Module):
         self.head = nn.Linear(self.body.config.hidden_size, classes)
 
     def forward(self, tokens: Tensor, labels: Tensor | None = None) -> Any:
-        """Logits; with labels, what Trainer takes."""
+        """Logits; with labels, what Trainer takes.
+
+        Like lengths go together: half of a batch would be padding, and a step takes a fifth longer.
+        """
         there = tokens != 0
-        longest = int(there.sum(dim=1).max())
-        tokens, there = tokens[:, :longest], there[:, :longest]
-        states = self.body(input_ids=tokens, attention_mask=there.long()).last_hidden_state
-        weights = there[..., None].to(states.dtype)
-        mean = (states * weights).sum(dim=1) / weights.sum(dim=1)
+        lengths = there.sum(dim=1)
+        embedded = self.body.get_input_embeddings()(tokens[:, : int(lengths.max())])
+        order = lengths.argsort(stable=True)
+        means = []
+        for rows in torch.split(order, TOGETHER):
+            longest = int(lengths[rows].max())
+            own = there[rows, :longest]
+            states = self.body(
+                inputs_embeds=embedded[rows, :longest], attention_mask=own.long()
+            ).last_hidden_state
+            weights = own[..., None].to(states.dtype)
+            means.append((states * weights).sum(dim=1) / weights.sum(dim=1))
+        mean = torch.cat(means)[order.argsort()]
         logits: Tensor = self.head(self.dropout(mean))
         if labels is None:
             return logits
@@ -177,11 +189,11 @@ def record(network: nn.Module, store: SnapshotStore, queries: Queries, folder: P
 
 
 def predict(network: nn.Module, tokens: Tensor) -> Tensor:
-    """Logits, (n, intents); like lengths together, where half of a batch would be padding."""
+    """Logits, (n, intents); like lengths together, as in a batch."""
     network.eval()
     order = (tokens != 0).sum(dim=1).argsort(stable=True)
     with torch.inference_mode():
-        logits = torch.cat([network(tokens[rows]) for rows in torch.split(order, 50)])
+        logits = torch.cat([network(tokens[rows]) for rows in torch.split(order, 3 * TOGETHER)])
     return logits[order.argsort()].clone()
 
 

@@ -41,7 +41,8 @@ def main(
     known = about.setdefault(name, [])
     while finished(study.recipe, study.folder(len(known))):
         seed = len(known)
-        pack(make_lean_run(_training(study, seed, parts), points=POINTS), place(packed, name, seed))
+        run = make_lean_run(_training(study, seed, parts), points=POINTS, keep_logits=False)
+        pack(run, place(packed, name, seed))
         log = read_history(study.folder(seed))
         known.append(
             {
