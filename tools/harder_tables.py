@@ -1,7 +1,7 @@
-"""The tables of docs/results/harder.md: wrong labels, a pre-trained image network, shifted images.
+"""The tables of docs/results/harder.md: wrong labels in training, and shifted images.
 
-`python -m tools.harder_tables` writes them anew from `results/labels`, `results/images` and
-`results/shift.json`, those that there are; a test compares them.
+`python -m tools.harder_tables` writes them anew from `results/labels` and `results/shift.json`; a
+test compares them.
 """
 
 import json
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from snapsure.evaluation import compare
-from snapsure.evaluation._archive import ABOUT, open_contest
-from tools.intents_tables import board_table
+from snapsure.evaluation._archive import open_contest
+from tools.fine_tuned_tables import board_table
 from tools.passes_tables import ROOT, percent, replaced
 
 PAGE = ROOT / "docs" / "results" / "harder.md"
-STUDIES = {"labels": "wrong labels", "images": "fine-tuned images"}
+LABELS = ROOT / "results" / "labels"
 SHIFT = ROOT / "results" / "shift.json"
 FINAL = "softmax"
 WAYS = {
@@ -26,19 +26,14 @@ WAYS = {
 }
 
 
-def boards() -> list[list[str]]:
-    """Every rival on the boards of each study that is committed."""
-    made = []
-    for study, title in STUDIES.items():
-        folder = ROOT / "results" / study
-        if (folder / ABOUT).exists():
-            made.append(board_table(title, compare(open_contest(folder)).boards))
-    return made
+def labels() -> list[str]:
+    """Every rival on both boards of wrong labels."""
+    return board_table("wrong labels", compare(open_contest(LABELS)).boards)
 
 
 def shifts() -> list[list[str]]:
-    """A table per data set that is committed."""
-    told: dict[str, Any] = json.loads(SHIFT.read_text()) if SHIFT.exists() else {}
+    """A table per data set."""
+    told: dict[str, Any] = json.loads(SHIFT.read_text())
     return [shift_table(dataset, study) for dataset, study in told.items()]
 
 
@@ -68,7 +63,7 @@ def saved(networks: Sequence[tuple[float, float, float]]) -> str:
 def main() -> None:
     """Write them."""
     text = PAGE.read_text()
-    for table in (*boards(), *shifts()):
+    for table in (labels(), *shifts()):
         text = replaced(text, table)
     PAGE.write_text(text)
 

@@ -145,9 +145,7 @@ def _with(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) 
     )
 
 
-def _answers(
-    run: Run, embedding: NDArray[np.float64] | None
-) -> dict[str, NDArray[np.float64]]:
+def _answers(run: Run, embedding: NDArray[np.float64] | None) -> dict[str, NDArray[np.float64]]:
     halves = Halves().parts(run.y.size)
     answers = {}
     for method in OF_LOGITS:

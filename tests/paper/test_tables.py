@@ -192,6 +192,9 @@ def test_pages_have_the_tables_as_they_were_written(page):
     assert paper_tables.filled(page) == page.read_text()
 
 
+COUNTS = {1: "one network", 2: "two networks", 3: "three networks", 4: "four networks"}
+
+
 @pytest.mark.parametrize(("name", "verb"), [("cifar100", "gain"), ("cifar10", "gains")])
 def test_the_readme_tells_what_the_papers_regime_gains(name, verb):
     folder = Path(f"results/{name}-cpu-full")
@@ -205,8 +208,12 @@ def test_the_readme_tells_what_the_papers_regime_gains(name, verb):
     assert wanted in " ".join(Path("README.md").read_text().split())
     for page in (Path("README.md"), Path("results/README.md")):
         networks = json.loads((folder / "networks.json").read_text())["training_accuracy"]
-        words = {1: "one network", 3: "three networks"}[len(networks)]
+        words = COUNTS[len(networks)]
         assert words in page.read_text()
+    method = " ".join(Path("docs/explanation/method.md").read_text().split())
+    if name == "cifar100":
+        assert f"CIFAR-100's images](../../results/README.md), {words} that are 99 %" in method
+        assert f"gain {aes['gain']:.1f} % by AES and {les['gain']:.1f} % by LES" in method
 
 
 def test_the_page_tells_how_little_the_surer_half_shows():

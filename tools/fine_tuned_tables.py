@@ -1,7 +1,7 @@
-"""The tables of the study of fine-tuned text, in docs/results/intents.md.
+"""The tables of docs/results/fine-tuned.md: pre-trained networks, of text and of images.
 
-`python -m tools.intents_tables` writes them anew from `results/intents`, `results/contest` and
-`results/cifar100-cpu*`; a test compares them.
+`python -m tools.fine_tuned_tables` writes them anew from `results/intents` and `results/images`; a
+test compares them.
 """
 
 from collections.abc import Mapping
@@ -9,31 +9,23 @@ from collections.abc import Mapping
 import numpy as np
 
 from snapsure.evaluation import compare
+from snapsure.evaluation._archive import open_contest
 from snapsure.evaluation._result import Board, Result
-from tools.intents_record import (
-    ROOT,
-    about,
-    intents,
-    others,
-    record_of,
-    record_table,
-    rules_table,
-    starts,
-    starts_table,
-)
+from tools.aes_tables import RESULTS, ROOT, about
 from tools.passes_tables import gain, percent, replaced
 
-PAGE = ROOT / "docs" / "results" / "intents.md"
+PAGE = ROOT / "docs" / "results" / "fine-tuned.md"
+INTENTS, IMAGES = "intents", "images"  # studies
 
 
-def networks_table() -> list[str]:
-    """Every training: what it fits, where it errs."""
+def queries_table() -> list[str]:
+    """Every training on queries: what it fits, where it errs."""
     lines = [
-        "| network | seed | steps | right in training | wrong of 4,500 | wrong of 5,500 |",
+        "| transformer | seed | steps | right in training | wrong of 4,500 | wrong of 5,500 |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    runs = intents()
-    for size, told in about().items():
+    runs = open_contest(RESULTS / INTENTS)
+    for size, told in about(INTENTS).items():
         for one, run in zip(told, runs[f"{size}-oos"], strict=True):
             steps = max(row["step"] for row in one["log"])
             cells = [size, one["seed"], f"{steps:,}", percent(one["training_accuracy"], 1)]
@@ -71,23 +63,25 @@ def _log_saved(row: Result) -> float:
     return -float(np.log1p(-row.saved.estimate / 100))
 
 
+def images_table() -> list[str]:
+    """Every training on images."""
+    lines = ["| image network | seed | right in training | wrong in test |", "|---|--:|--:|--:|"]
+    for name, told in about(IMAGES).items():
+        for one in told:
+            right, wrong = (percent(one[key], 1) for key in ("training_accuracy", "test_error"))
+            lines.append(f"| {name} | {one['seed']} | {right} | {wrong} |")
+    return lines
+
+
 def tables() -> list[list[str]]:
-    """All tables of the page; those of fine-tuned networks once there are some."""
-    ours = intents()
-    everything = {**ours, **others()}
-    moved = starts(everything)
-    record = record_of(moved, everything)
-    made = [starts_table(moved), record_table(record), rules_table(record)]
-    if ours:
-        found = compare(ours)
-        made.append(networks_table())
-        for size in about():
-            both = {
-                "in scope": found.boards[size],
-                "with out of scope": found.boards[f"{size}-oos"],
-            }
-            made.append(board_table(f"{size}: every rival", both))
-    return made
+    """All tables of the page."""
+    made = [queries_table(), images_table()]
+    found = compare(open_contest(RESULTS / INTENTS)).boards
+    for size in about(INTENTS):
+        both = {"in scope": found[size], "with out of scope": found[f"{size}-oos"]}
+        made.append(board_table(f"{size}: every rival", both))
+    images = compare(open_contest(RESULTS / IMAGES)).boards
+    return [*made, board_table("images: every rival", {"CIFAR-100": images[IMAGES]})]
 
 
 def main() -> None:

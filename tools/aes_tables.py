@@ -1,4 +1,8 @@
-"""When AES hurts: its gain from other starts, and beside it what the training's record says."""
+"""When AES hurts: its gain from other starts, and beside it what the training's record says.
+
+`python -m tools.aes_tables` writes the tables of docs/results/when-aes-hurts.md anew from all that
+is committed; a test compares them.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +19,12 @@ from snapsure.evaluation._archive import ABOUT, open_contest
 from snapsure.evaluation._result import Board
 from snapsure.paper.archive import Experiment
 from snapsure.table import ScoreTable
-from tools.passes_tables import gain, percent
+from tools.passes_tables import gain, percent, replaced
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
+PAGE = ROOT / "docs" / "results" / "when-aes-hurts.md"
+TUNED = ("intents", "images")  # studies of fine-tuned networks
 PASSES, REGIME = " (few passes)", " (all images)"  # end the names of these studies' tasks
 # Networks that do not fit their training sets, whose snapshots' labels are not kept.
 CONTRASTS = {
@@ -32,17 +38,12 @@ STARTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # the first is AES's own
 Runs = Mapping[str, Sequence[Run]]
 
 
-def intents() -> dict[str, list[Run]]:
-    """The fine-tuned networks, by board; none before the first is packed."""
-    folder = RESULTS / "intents"
-    return open_contest(folder) if (folder / ABOUT).exists() else {}
-
-
-def others() -> dict[str, list[Run]]:
-    """The contest's networks, those that do not fit their training sets, two more studies'."""
+def networks() -> dict[str, list[Run]]:
+    """All that are committed with their snapshots' κ, by task."""
     contrasts = {name: Experiment.open(RESULTS / folder) for name, folder in CONTRASTS.items()}
     passes, regime = (open_contest(RESULTS / folder) for folder in ("passes", "regime"))
     return {
+        **{name: runs for study in TUNED for name, runs in open_contest(RESULTS / study).items()},
         **open_contest(RESULTS / "contest"),
         **{name: [Run(table) for table in one.tables] for name, one in contrasts.items()},
         **{f"{name}{PASSES}": runs for name, runs in passes.items()},
@@ -54,13 +55,17 @@ def _all_images(name: str) -> str:
     return name.removesuffix("-cpu-full") + REGIME
 
 
-def about(study: str = "intents") -> dict[str, list[dict[str, Any]]]:
+def about(study: str) -> dict[str, list[dict[str, Any]]]:
     """What the trainings of a study say of themselves, by size or task."""
-    path = RESULTS / study / ABOUT
-    found: dict[str, list[dict[str, Any]]] = (
-        json.loads(path.read_text())["trainings"] if path.exists() else {}
-    )
+    told = json.loads((RESULTS / study / ABOUT).read_text())
+    found: dict[str, list[dict[str, Any]]] = told["trainings"]
     return found
+
+
+def _logged() -> dict[str, list[dict[str, Any]]]:
+    """What trainings say of themselves that have kept a log, by task."""
+    tuned = {name: told for study in TUNED for name, told in about(study).items()}
+    return {**tuned, **{_all_images(name): told for name, told in about("regime").items()}}
 
 
 def starting(run: Run) -> Run:
@@ -144,7 +149,7 @@ def record_of(found: Comparison, runs: Runs) -> list[Record]:
     boards = [board for board in found.boards.values() if not board.name.endswith("-oos")]
     first = _from(STARTS[0])
     fitted = _accuracies()
-    logged = {**about(), **{_all_images(name): told for name, told in about("regime").items()}}
+    logged = _logged()
     records = []
     for board in sorted(boards, key=lambda board: board[first].saved.estimate):
         name, count = board.name, board.runs
@@ -169,8 +174,7 @@ def _accuracies() -> dict[str, Floats]:
     passes = about("passes")
     told = {
         **about("contest"),
-        **about(),
-        **{_all_images(name): some for name, some in about("regime").items()},
+        **_logged(),
         **{f"{name}{PASSES}": [one["ways"]["plain"] for one in passes[name]] for name in passes},
         **{name: [epochs[-1] for epochs in _epochs(name)] for name in FOLDERS},
     }
@@ -258,3 +262,18 @@ def _spearman(a: Floats, b: Floats) -> float:
     from scipy.stats import spearmanr  # type: ignore[import-untyped]
 
     return float(spearmanr(a, b).statistic)
+
+
+def main() -> None:
+    """Write the tables."""
+    runs = networks()
+    found = starts(runs)
+    record = record_of(found, runs)
+    text = PAGE.read_text()
+    for table in (starts_table(found), record_table(record), rules_table(record)):
+        text = replaced(text, table)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
