@@ -73,21 +73,25 @@ def images_table() -> list[str]:
     return lines
 
 
-def tables() -> list[list[str]]:
+def boards() -> dict[str, Board]:
+    """Every rival on every board of both studies."""
+    studies = (open_contest(RESULTS / study) for study in (INTENTS, IMAGES))
+    return {name: board for runs in studies for name, board in compare(runs).boards.items()}
+
+
+def tables(found: Mapping[str, Board]) -> list[list[str]]:
     """All tables of the page."""
     made = [queries_table(), images_table()]
-    found = compare(open_contest(RESULTS / INTENTS)).boards
     for size in about(INTENTS):
         both = {"in scope": found[size], "with out of scope": found[f"{size}-oos"]}
         made.append(board_table(f"{size}: every rival", both))
-    images = compare(open_contest(RESULTS / IMAGES)).boards
-    return [*made, board_table("images: every rival", {"CIFAR-100": images[IMAGES]})]
+    return [*made, board_table("images: every rival", {"CIFAR-100": found[IMAGES]})]
 
 
 def main() -> None:
     """Write them."""
     text = PAGE.read_text()
-    for table in tables():
+    for table in tables(boards()):
         text = replaced(text, table)
     PAGE.write_text(text)
 

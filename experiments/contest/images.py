@@ -27,7 +27,7 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from experiments.contest.packing import DONE, add_finished, unless_done
+from experiments.contest.packing import DONE, Packed, Seeds, Threads, add_finished, unless_done
 from experiments.contest.runs import Training, predict
 from snapsure import _files, _sealed
 from snapsure.evaluation._archive import finish
@@ -227,13 +227,9 @@ def main(
     model: Annotated[Path, typer.Argument(help="The package's file of weights.")],
     images: Annotated[Path, typer.Argument(help="CIFAR-100, as for `snapsure train`.")],
     out: Annotated[Path, typer.Argument(help="Folder for features and trainings.")],
-    seed: Annotated[
-        list[int] | None, typer.Option(help="Some of the seeds; all if not given.")
-    ] = None,
-    packed: Annotated[
-        Path | None, typer.Option(help="Pack what is finished into this folder; train nothing.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
+    seed: Seeds = None,
+    packed: Packed = None,
+    threads: Threads = 1,
 ) -> None:
     """Train what is not trained, or pack what is."""
     torch.set_num_threads(threads)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, Trainer, TrainingArguments
 
-from experiments.contest.packing import DONE, add_finished, unless_done
+from experiments.contest.packing import DONE, Packed, Seeds, Threads, add_finished, unless_done
 from experiments.contest.runs import Training
 from snapsure import _files
 from snapsure.evaluation._archive import finish
@@ -242,13 +242,9 @@ def main(
     name: Annotated[
         list[str] | None, typer.Option(help="Some of the sizes; all if not given.")
     ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="Some of the seeds; all if not given.")
-    ] = None,
-    packed: Annotated[
-        Path | None, typer.Option(help="Pack what is finished into this folder; train nothing.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
+    seed: Seeds = None,
+    packed: Packed = None,
+    threads: Threads = 1,
 ) -> None:
     """Train what is not trained, or pack what is."""
     torch.set_num_threads(threads)

@@ -25,7 +25,7 @@ import torch
 import typer
 from torch import Tensor
 
-from experiments.contest.packing import add_finished, unless_done
+from experiments.contest.packing import Packed, Threads, add_finished, unless_done
 from experiments.contest.runs import Training
 from experiments.passes import tasks
 from experiments.passes.tasks import Task
@@ -63,10 +63,8 @@ def main(
     packages: Annotated[Path, typer.Option(help="Folder of npm's packages.")] = Path(
         "node_modules"
     ),
-    packed: Annotated[
-        Path | None, typer.Option(help="Pack what is finished into this folder; train nothing.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")] = 1,
+    packed: Packed = None,
+    threads: Threads = 1,
 ) -> None:
     """Train what is not trained, or pack what is."""
     torch.set_num_threads(threads)

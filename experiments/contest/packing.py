@@ -5,7 +5,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from experiments.contest.runs import Training, make_lean_run
 from snapsure.evaluation._archive import ABOUT, pack, place
@@ -13,6 +15,13 @@ from snapsure.evaluation._archive import ABOUT, pack, place
 DONE = "training.json"  # written last: what has none is trained again
 
 About = dict[str, list[dict[str, Any]]]
+
+# Options that the studies' commands share.
+Seeds = Annotated[list[int] | None, typer.Option(help="Some of the seeds; all if not given.")]
+Packed = Annotated[
+    Path | None, typer.Option(help="Pack what is finished into this folder; train nothing.")
+]
+Threads = Annotated[int, typer.Option(help="Of PyTorch; results depend on it a little.")]
 
 
 def told(folder: Path) -> dict[str, Any]:

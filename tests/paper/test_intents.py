@@ -15,7 +15,6 @@ from experiments.contest import intents as study
 from experiments.contest.runs import HEAD, MEAN, WEIGHTS
 from snapsure import SnapshotStore, compare
 from snapsure.evaluation._archive import open_contest
-from tools import intents_record, intents_tables
 
 ROOT = Path(__file__).parents[2]
 INTENTS, PER_INTENT = 3, 16
@@ -174,37 +173,3 @@ def test_trained_packed_and_compared(model, data, tmp_path, monkeypatch):
     wanted = {"gen", "deep_knn", "nn_distance", HEAD, MEAN, WEIGHTS, "SPTD", "MaxLogit-pNorm"}
     for board in compare(runs).boards.values():
         assert wanted < {row.method for row in board.rows}
-
-
-@pytest.mark.slow
-def test_the_page_says_what_the_transformers_gain():
-    boards = compare(intents_record.intents()).boards
-    text = " ".join(intents_tables.PAGE.read_text().split())
-    inside, everything = boards["intents-few"], boards["intents-few-oos"]
-    for board in (inside, everything):
-        for name in ("AES", "LES", "LES in 3 passes"):
-            assert board[f"{name} of softmax"].p_holm >= 0.05
-    table = intents_tables.board_table(
-        "intents-few: every rival", {"in scope": inside, "with out of scope": everything}
-    )
-    assert "\n".join(table) + "\n" in intents_tables.PAGE.read_text()
-    assert "\n".join(intents_tables.networks_table()) + "\n" in intents_tables.PAGE.read_text()
-    assert "neither AES nor LES differs significantly from the final softmax" in text
-    told = [inside[f"{name} of softmax"].saved for name in ("AES", "LES", "LES in 3 passes")]
-    assert "AES saves {:.1f} %, LES {:.1f} %, LES in three passes loses {:.1f} %".format(
-        *(abs(one.estimate) for one in told)
-    ) in text  # fmt: skip
-    assert all(one.low < 0 < one.high for one in told)
-    for name in ("MaxLogit-pNorm", "energy", "gen", "max_logit", "temperature by AURC", "entropy"):
-        saved = everything[name].saved
-        assert (4.5 if name == "entropy" else 5.5) < saved.estimate < 7.5
-        assert saved.low > 0
-        assert everything[name].p_holm >= 0.05
-    assert not [row for row in inside.rows if row.p_holm < 0.05 and row.saved.estimate > 0]
-
-
-def test_there_is_no_number_of_an_unfinished_training():
-    """Once all six are packed, the page must say what they show."""
-    text = intents_tables.PAGE.read_text()
-    assert [*intents_record.about()] == ["intents-few"]
-    assert "is written and not trained yet" in text

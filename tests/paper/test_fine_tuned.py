@@ -1,0 +1,44 @@
+"""The page of fine-tuned networks: its tables, and what it says of them."""
+
+import pytest
+
+from tools import fine_tuned_tables as page
+
+WAYS = ("AES", "LES", "LES in 3 passes")
+
+
+@pytest.fixture(scope="module")
+def boards():
+    return page.boards()
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join(page.PAGE.read_text().split())
+
+
+@pytest.mark.slow
+def test_the_page_has_the_tables(boards):
+    written = page.PAGE.read_text()
+    for table in page.tables(boards):
+        assert "\n".join(table) + "\n" in written
+
+
+@pytest.mark.slow
+def test_the_page_says_what_the_transformers_gain(boards, text):
+    inside, everything = boards["intents-few"], boards["intents-few-oos"]
+    for board in (inside, everything):
+        for name in WAYS:
+            assert board[f"{name} of softmax"].p_holm >= 0.05
+    assert "neither AES nor LES differs significantly from the final softmax" in text
+    told = [inside[f"{name} of softmax"].saved for name in WAYS]
+    assert "AES saves {:.1f} %, LES {:.1f} %, LES in three passes loses {:.1f} %".format(
+        *(abs(one.estimate) for one in told)
+    ) in text  # fmt: skip
+    assert all(one.low < 0 < one.high for one in told)
+    for name in ("MaxLogit-pNorm", "energy", "gen", "max_logit", "temperature by AURC", "entropy"):
+        saved = everything[name].saved
+        assert (4.5 if name == "entropy" else 5.5) < saved.estimate < 7.5
+        assert saved.low > 0
+        assert everything[name].p_holm >= 0.05
+    assert not [row for row in inside.rows if row.p_holm < 0.05 and row.saved.estimate > 0]
