@@ -16,6 +16,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,8 +116,8 @@ def pretrained(path: Path) -> nn.Sequential:
 
 
 def tuned(whole: nn.Sequential) -> nn.Sequential:
-    """Its part that is trained, with a new linear layer."""
-    part = nn.Sequential(*list(whole)[1 + FROZEN : -1], nn.Linear(EMBEDDED, CLASSES))
+    """A copy of its part that is trained, with a new linear layer."""
+    part = nn.Sequential(*deepcopy(whole[1 + FROZEN : -1]), nn.Linear(EMBEDDED, CLASSES))
     return part.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 

@@ -57,6 +57,21 @@ def test_weights_are_loaded_in_their_order(weights):
     assert torch.equal(again(x), network.eval()(x))
 
 
+def test_each_training_begins_with_the_pretrained_weights(weights):
+    """Seeds that shared modules would go on where the one before ended."""
+    _, path = weights
+    whole = study.pretrained(path)
+    before = {name: tensor.clone() for name, tensor in study.tuned(whole).state_dict().items()}
+    with torch.no_grad():
+        for tensor in study.tuned(whole).parameters():
+            tensor.zero_()
+    after = study.tuned(whole).state_dict()
+    last = [name for name in before if name.startswith(f"{len(study.tuned(whole)) - 1}.")]
+    assert len(last) == 2  # the new layer, which each training draws
+    for name in before.keys() - last:
+        assert torch.equal(before[name], after[name]), name
+
+
 @pytest.mark.slow
 def test_features_once_trained_and_packed(weights, tmp_path, monkeypatch):
     for name, value in {"TRAIN": 40, "TEST": 20, "SIDE": 32, "BATCH": 8, "EPOCHS": 2}.items():
