@@ -27,7 +27,7 @@ from snapsure.evaluation._run import Run
 from snapsure.metrics import aurc, eaurc, risk_at_coverage
 
 ROOT = Path(__file__).parent.parent
-STUDIES = ("contest", "passes", "regime", "labels", "intents")
+STUDIES = ("contest", "passes", "regime", "labels", "intents", "images")
 
 FINAL, AES, LES, LES3 = (
     *("softmax", "AES of softmax"),

@@ -25,6 +25,29 @@ def test_the_page_has_the_tables(boards):
 
 
 @pytest.mark.slow
+def test_the_page_says_what_the_image_network_gains(boards, text):
+    board = boards[page.IMAGES]
+    aes, les, short = (board[f"{name} of softmax"] for name in WAYS)
+    assert (
+        f"LES saves {les.saved.estimate:.1f} %, LES in three passes {short.saved.estimate:.1f} %, "
+        f"both with intervals above 0, AES {aes.saved.estimate:.1f} % with 0 in its interval"
+    ) in text
+    assert min(les.saved.low, short.saved.low) > 0
+    assert aes.saved.low < 0 < aes.saved.high
+    assert min(gain for row in (aes, les, short) for gain in row.gains) > 0  # "in all three"
+    assert not [row for row in board.rows if row.p_holm < 0.05 and row.saved.estimate > 0]
+    best = board["MaxLogit-pNorm"].saved
+    assert max(row.saved.estimate for row in board.rows) == best.estimate
+    assert best.low > 0
+    assert f"ahead of all on the mean, {best.estimate:.1f} %, with an interval above 0" in text
+    for name in ("max_logit", "gen", "energy", "error predictor with embedding"):
+        assert board[name].saved.estimate < -50
+    predictor = board["error predictor"].saved
+    assert predictor.low < 0 < predictor.high
+    assert [row.method for row in board.rows if row.p_holm < 0.05] == ["deep_knn"]
+
+
+@pytest.mark.slow
 def test_the_page_says_what_the_transformers_gain(boards, text):
     inside, everything = boards["intents-few"], boards["intents-few-oos"]
     for board in (inside, everything):
