@@ -75,8 +75,10 @@ def images_table() -> list[str]:
 
 def boards() -> dict[str, Board]:
     """Every rival on every board of both studies."""
-    studies = (open_contest(RESULTS / study) for study in (INTENTS, IMAGES))
-    return {name: board for runs in studies for name, board in compare(runs).boards.items()}
+    runs, found = open_contest(RESULTS / INTENTS), {}
+    for size in about(INTENTS):  # each by itself: boards that are compared together share draws
+        found |= compare({name: runs[name] for name in (size, f"{size}-oos")}).boards
+    return found | compare(open_contest(RESULTS / IMAGES)).boards
 
 
 def tables(found: Mapping[str, Board]) -> list[list[str]]:

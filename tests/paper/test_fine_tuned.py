@@ -47,6 +47,36 @@ def test_the_page_says_what_the_image_network_gains(boards, text):
     assert [row.method for row in board.rows if row.p_holm < 0.05] == ["deep_knn"]
 
 
+SIZED = ("energy", "MaxLogit-pNorm", "gen", "max_logit", "temperature by AURC")  # of logits
+
+
+@pytest.mark.slow
+def test_the_page_says_what_all_queries_gain(boards, text):
+    inside, everything = boards["intents"], boards["intents-oos"]
+    aes, les, short = (inside[f"{name} of softmax"].saved for name in WAYS)
+    assert (
+        f"AES saves {aes.estimate:.1f} %, LES in three passes saves {short.estimate:.1f} %, LES "
+        f"loses {-les.estimate:.1f} %, each with 0 in its interval"
+    ) in text
+    assert all(one.low < 0 < one.high for one in (aes, les, short))
+    assert [gain > 0 for gain in inside["LES of softmax"].gains] == [False, True, True]
+    for one in page.about(page.INTENTS)["intents"]:
+        assert one["test_error"] == pytest.approx(0.04, abs=0.005)  # "about 4 %"
+    assert not [row for row in inside.rows if row.p_holm < 0.05 and row.saved.estimate > 0]
+    assert not [row for row in everything.rows if row.p_holm < 0.05 and row.saved.estimate > 0]
+    for name in SIZED:
+        assert 6.5 < everything[name].saved.estimate < 8.5
+        assert everything[name].saved.low > 0
+    assert 4.5 < everything["entropy"].saved.estimate < 5.5
+    for name in WAYS:
+        saved = everything[f"{name} of softmax"].saved
+        assert saved.estimate < 0 < saved.high
+    for name in ("max_logit", "energy", "gen"):
+        assert -12.5 < inside[name].saved.estimate < -10.5
+        assert inside[name].saved.high < 0
+    assert inside["error predictor"].saved.estimate < -100
+
+
 @pytest.mark.slow
 def test_the_page_says_what_the_transformers_gain(boards, text):
     inside, everything = boards["intents-few"], boards["intents-few-oos"]
