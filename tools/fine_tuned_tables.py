@@ -75,10 +75,12 @@ def images_table() -> list[str]:
 
 def boards() -> dict[str, Board]:
     """Every rival on every board of both studies."""
-    runs, found = open_contest(RESULTS / INTENTS), {}
+    runs = open_contest(RESULTS / INTENTS)
+    found: dict[str, Board] = {}
     for size in about(INTENTS):  # each by itself: boards that are compared together share draws
-        found |= compare({name: runs[name] for name in (size, f"{size}-oos")}).boards
-    return found | compare(open_contest(RESULTS / IMAGES)).boards
+        found.update(compare({name: runs[name] for name in (size, f"{size}-oos")}).boards)
+    found.update(compare(open_contest(RESULTS / IMAGES)).boards)
+    return found
 
 
 def tables(found: Mapping[str, Board]) -> list[list[str]]:

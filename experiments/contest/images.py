@@ -117,7 +117,7 @@ def pretrained(path: Path) -> nn.Sequential:
 
 def tuned(whole: nn.Sequential) -> nn.Sequential:
     """A copy of its part that is trained, with a new linear layer."""
-    part = nn.Sequential(*deepcopy(whole[1 + FROZEN : -1]), nn.Linear(EMBEDDED, CLASSES))
+    part = nn.Sequential(*deepcopy(list(whole)[1 + FROZEN : -1]), nn.Linear(EMBEDDED, CLASSES))
     return part.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
