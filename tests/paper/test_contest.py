@@ -342,6 +342,15 @@ def test_the_page_says_what_ensembles_and_gen_came_to(found):
 
 
 @pytest.mark.slow
+def test_the_page_says_where_les_lost_most(found):
+    page = " ".join(contest_tables.PAGE.read_text().split())
+    worst = min(found, key=lambda task: min(task.gains(choices.LES)))
+    lost = -min(worst.gains(choices.LES))
+    assert sum(gain < 0 for gain in worst.gains(choices.LES)) == 1
+    assert f"LES lost {lost:.0f} % on one of three networks of {worst.name}" in page
+
+
+@pytest.mark.slow
 def test_the_page_says_what_error_predictors_came_to(found):
     page = " ".join(contest_tables.PAGE.read_text().split())
     odds = choice_tables.odds(found, "error predictor")
