@@ -1,6 +1,7 @@
 """Simulations: are promises of a risk kept, and how much do they accept?"""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,3 +145,14 @@ def test_the_interval_of_the_cost_covers_what_it_costs():
         apparent.append((4 * errors[accepted].sum() + (~accepted).sum()) / 200)
     assert binomtest(covered, 60, 0.93, alternative="less").pvalue > 1e-4
     assert abs(np.mean(estimate) - np.mean(true)) < abs(np.mean(apparent) - np.mean(true)) / 2
+
+
+def test_the_page_says_how_few_points_can_promise_anything():
+    """Of points without an error: so many do, and one fewer does not."""
+    page = " ".join(Path("docs/how-to/decide.md").read_text().split())
+    fewest = {0.1: 30, 0.05: 60, 0.02: 150, 0.01: 300}
+    for risk, n in fewest.items():
+        assert Threshold.at_risk(np.linspace(0, 1, n), np.zeros(n), risk).risk == risk
+        with pytest.raises(Infeasible):
+            Threshold.at_risk(np.linspace(0, 1, n - 1), np.zeros(n - 1), risk)
+    assert "10 %, 5 %, 2 % or 1 % at all takes about 30, 60, 150 or 300 points" in page

@@ -77,7 +77,7 @@ def boards() -> dict[str, Board]:
     """Every rival on every board of both studies."""
     runs = open_contest(RESULTS / INTENTS)
     found: dict[str, Board] = {}
-    for size in about(INTENTS):  # each by itself: boards that are compared together share draws
+    for size in about(INTENTS):  # each by itself: its draws depend on no other study
         found.update(compare({name: runs[name] for name in (size, f"{size}-oos")}).boards)
     found.update(compare(open_contest(RESULTS / IMAGES)).boards)
     return found

@@ -114,7 +114,7 @@ def make_lean_run(
     return _with(run, run.table, {EMBEDDED: from_embedding(run.table, embedding)})
 
 
-def without_logits(run: Run, embedding: NDArray[np.float64] | None) -> Run:
+def without_logits(run: Run, embedding: NDArray[np.float64]) -> Run:
     """The run with the answers of what learns from logits and embedding, instead of these.
 
     Each learns on one of the halves that `compare` makes, and answers for the other: already of 100
@@ -124,7 +124,7 @@ def without_logits(run: Run, embedding: NDArray[np.float64] | None) -> Run:
     answers = _answers(run, embedding)
     inside = np.flatnonzero(run.y != NO_CLASS)
     if inside.size < run.y.size:
-        known = _answers(run.rows(inside), None if embedding is None else embedding[inside])
+        known = _answers(run.rows(inside), embedding[inside])
         for name, p in known.items():
             answers[name + KNOWN] = np.full(run.y.size, 0.5)
             answers[name + KNOWN][inside] = p
@@ -145,7 +145,7 @@ def _with(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) 
     )
 
 
-def _answers(run: Run, embedding: NDArray[np.float64] | None) -> dict[str, NDArray[np.float64]]:
+def _answers(run: Run, embedding: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     halves = Halves().parts(run.y.size)
     answers = {}
     for method in OF_LOGITS:
@@ -153,9 +153,7 @@ def _answers(run: Run, embedding: NDArray[np.float64] | None) -> dict[str, NDArr
         for learn, rest in halves:
             scores[rest] = _spread(judge(method, run.rows(learn), run.rows(rest)).score)
         answers[method.name] = scores
-    if embedding is not None:
-        answers[EMBEDDED] = from_embedding(run.table, embedding)
-    return answers
+    return {**answers, EMBEDDED: from_embedding(run.table, embedding)}
 
 
 def _spread(score: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -33,6 +33,8 @@ def test_the_page_says_what_the_image_network_gains(boards, text):
         f"both with intervals above 0, AES {aes.saved.estimate:.1f} % with 0 in its interval"
     ) in text
     assert min(les.saved.low, short.saved.low) > 0
+    for told in (text, " ".join((page.ROOT / "README.md").read_text().split())):
+        assert f"LES saves {les.saved.estimate:.1f} % of E-AURC" in told
     assert aes.saved.low < 0 < aes.saved.high
     assert min(gain for row in (aes, les, short) for gain in row.gains) > 0  # "in all three"
     assert not [row for row in board.rows if row.p_holm < 0.05 and row.saved.estimate > 0]
