@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure.paper.networks import Pixels, Whitening, quick, resnet18, vgg16
+from snapsure.paper.networks import Pixels, PlaneByPlane, Whitening, quick, resnet18, vgg16
 
 
 def weights(network):
@@ -66,6 +66,18 @@ def test_a_convolution_of_quick_begins_by_handing_its_input_through():
     first = quick(10, width=32)[2]
     images = torch.randn(2, 24, 6, 6, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(first(images)[:, :24], images, atol=1e-6)
+
+
+def test_the_last_convolution_of_quick_lays_its_input_out_in_planes():
+    network = quick(10, width=4).eval()
+    (last,) = (m for m in network.modules() if isinstance(m, PlaneByPlane))
+    assert last is [m for m in network.modules() if isinstance(m, nn.Conv2d)][-1]
+    images = torch.randn(2, 32, 3, 3, generator=torch.Generator().manual_seed(0))
+    found = last(images.contiguous(memory_format=torch.channels_last))
+    assert found.is_contiguous()
+    assert not found.is_contiguous(memory_format=torch.channels_last)
+    plain = nn.functional.conv2d(images.double(), last.weight.double(), padding=1)
+    assert torch.allclose(found.double(), plain, atol=1e-5)
 
 
 def multiplications(network, side):

@@ -109,6 +109,18 @@ class Whitening(nn.Conv2d):
             self.bias.zero_()  # type: ignore[union-attr]
 
 
+class PlaneByPlane(nn.Conv2d):
+    """A convolution that lays its input out channel by channel first, not as channels_last.
+
+    Of 3 × 3 pixels with hundreds of channels that is up to twice as fast with AVX-512 (forward and
+    to the input; to the weights the same), and no slower without.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve the planes."""
+        return super().forward(x.contiguous())
+
+
 def quick(classes: int, *, width: int = 32, dropout: float = 0.5) -> nn.Sequential:
     """Seven convolutions for 32 × 32 images; 1.9 million weights at width 32.
 
@@ -127,11 +139,11 @@ def quick(classes: int, *, width: int = 32, dropout: float = 0.5) -> nn.Sequenti
     """
     layers: list[nn.Module] = [Whitening(), nn.ReLU(inplace=True)]
     channels = 24
-    for first, second in ((1, 1), (4, 4), (8, 16)):
+    for first, second, kind in ((1, 1, nn.Conv2d), (4, 4, nn.Conv2d), (8, 16, PlaneByPlane)):
         layers += [_convolution(channels, first * width), nn.MaxPool2d(2)]
         layers += [nn.BatchNorm2d(first * width), nn.ReLU(inplace=True)]
         channels = second * width
-        layers += [_convolution(first * width, channels)]
+        layers += [_convolution(first * width, channels, kind)]
         layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
     layers += [
         nn.MaxPool2d(3),
@@ -188,9 +200,9 @@ class Residual(nn.Module):
         return torch.relu(self.body(x) + self.around(x))
 
 
-def _convolution(channels: int, out: int) -> nn.Conv2d:
+def _convolution(channels: int, out: int, kind: type[nn.Conv2d] = nn.Conv2d) -> nn.Conv2d:
     """One of 3 × 3 that begins by handing its input through, and learns the rest (Jordan 2024)."""
-    convolution = nn.Conv2d(channels, out, 3, padding=1, bias=False)
+    convolution = kind(channels, out, 3, padding=1, bias=False)
     nn.init.dirac_(convolution.weight.data[:channels])
     return convolution
 
