@@ -189,7 +189,7 @@ def predictor(folder):
 
 def archives(folder):
     table = table_of()
-    Experiment({"networks": [[]], "dataset": "d", "scale": "s"}, [table], table).save(
+    Experiment({"networks": [[]], "dataset": "d", "scale": "s"}, [table], {(0, 1): table}).save(
         folder / "experiment"
     )
     _archive.save({"a": [run_of(0)]}, {"note": 1}, folder / "contest")
@@ -197,7 +197,11 @@ def archives(folder):
     def experiment():
         found = Experiment.open(folder / "experiment")
         known = [found.about[name] for name in ("networks", "dataset")]
-        return known, told_of(found.tables[0]), told_of(found.ensemble)
+        return (
+            known,
+            told_of(found.tables[0]),
+            {seeds: told_of(one) for seeds, one in found.ensembles.items()},
+        )
 
     def contest():
         runs = [run for some in _archive.open_contest(folder / "contest").values() for run in some]

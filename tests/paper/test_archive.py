@@ -6,6 +6,8 @@ import pytest
 from snapsure import ScoreTable, eaurc
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.paper.archive import Experiment, pack, unpack
+from snapsure.paper.outcome import compute
+from snapsure.paper.tables import about as about_all
 from snapsure.paper.tables import motivation, table1
 from tests.evaluation.test_evaluate import simulated
 
@@ -69,13 +71,17 @@ def test_a_table_keeps_its_areas_in_a_fraction_of_the_room(tmp_path):
 def test_experiment_there_and_back(tmp_path):
     table = simulated()
     about = {"dataset": "cifar100", "scale": "cpu", "networks": [[{"epoch": 1}], [{"epoch": 1}]]}
-    Experiment(about, [table, table], None).save(tmp_path)
+    Experiment(about, [table, table]).save(tmp_path)
     read = Experiment.open(tmp_path)
     assert read.about == about
     assert len(read.tables) == 2
-    assert read.ensemble is None
-    Experiment(about, [table, table], table).save(tmp_path)
-    assert Experiment.open(tmp_path).ensemble is not None
+    assert read.ensembles == {}
+    Experiment(about, [table, table], {(0, 1): table}).save(tmp_path)
+    ((seeds, ensemble),) = Experiment.open(tmp_path).ensembles.items()
+    assert seeds == (0, 1)
+    assert np.array_equal(ensemble.errors, table.errors)
+    Experiment(about, [table, table]).save(tmp_path)
+    assert Experiment.open(tmp_path).ensembles == {}
 
 
 def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
@@ -83,7 +89,7 @@ def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     kappa, some = {"nn_distance": table.kappa("softmax")[1::2]}, table.epochs[1::2]
     near = ScoreTable(kappa, table.labels[1::2], table.y, epochs=some)
     about = {"dataset": "d", "scale": "s", "networks": [[], []]}
-    Experiment(about, [table, table], None, {0: near, 1: near}).save(tmp_path)
+    Experiment(about, [table, table], apart={0: near, 1: near}).save(tmp_path)
     read = Experiment.open(tmp_path)
     assert {seed: part.epochs.tolist() for seed, part in read.of("nn_distance").items()} == {
         0: some.tolist(),
@@ -92,7 +98,7 @@ def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     assert read.of("softmax") == dict(enumerate(read.tables))
     assert read.of("margin") == {}
     assert table1(read)["nn_distance"]["networks"] == 2
-    Experiment(about, [table, table], None).save(tmp_path)
+    Experiment(about, [table, table]).save(tmp_path)
     assert Experiment.open(tmp_path).of("nn_distance") == {}
 
 
@@ -101,7 +107,7 @@ def test_a_score_may_be_of_some_networks(tmp_path):
     alone = ScoreTable({"softmax": other.kappa("softmax")}, other.labels, other.y)
     near = ScoreTable({"nn_distance": table.kappa("softmax")}, table.labels, table.y)
     about = {"dataset": "d", "scale": "s", "networks": [[], []], "seeds": [3, 5]}
-    Experiment(about, [alone, table], None, {1: near}).save(tmp_path)
+    Experiment(about, [alone, table], apart={1: near}).save(tmp_path)
     read = Experiment.open(tmp_path)
     assert {name: [*read.of(name)] for name in ("softmax", "mc_dropout", "nn_distance")} == {
         "softmax": [3, 5],
@@ -113,26 +119,26 @@ def test_a_score_may_be_of_some_networks(tmp_path):
         "nn_distance": 1,
         "mc_dropout": 1,
     }
-    seeds = {name: [row["seed"] for row in rows] for name, rows in motivation(read).items()}
-    assert seeds == {"softmax": [3, 5], "nn_distance": [5], "mc_dropout": [5]}
+    seeds = {name: [row["seeds"] for row in rows] for name, rows in motivation(read).items()}
+    assert seeds == {"softmax": [[3], [5]], "nn_distance": [[5]], "mc_dropout": [[5]]}
     later = {**about, "seeds": [1], "networks": [[]]}
-    both = Experiment(later, [table], None, {0: near}).beside(read)
+    both = Experiment(later, [table], apart={0: near}).beside(read)
     assert [*both.of("nn_distance")] == [5, 1]
 
 
 def test_networks_of_two_machines_become_one_experiment(tmp_path):
     table, other = simulated(), simulated(1)
     about = {"dataset": "d", "scale": "s", "recipe": {"drop": (1, 2)}, "networks": [["a"], ["b"]]}
-    Experiment(about, [table, table], table).save(tmp_path)
+    Experiment(about, [table, table], {(0, 1): table}).save(tmp_path)
     earlier = Experiment.open(tmp_path)
-    ours = Experiment({**about, "seeds": [4], "networks": [["c"]]}, [other], None)
+    ours = Experiment({**about, "seeds": [4], "networks": [["c"]]}, [other])
     both = ours.beside(earlier)
     both.save(tmp_path)
     read = Experiment.open(tmp_path)
     assert (read.seeds, read.about["networks"]) == ([0, 1, 4], [["a"], ["b"], ["c"]])
     assert np.array_equal(read.tables[2].errors, other.errors)
-    assert both.ensemble is earlier.ensemble
-    Experiment({**both.about, "seeds": [0, 1, 1]}, both.tables, None).save(tmp_path)
+    assert [*read.ensembles] == [(0, 1)]
+    Experiment({**both.about, "seeds": [0, 1, 1]}, both.tables).save(tmp_path)
     with pytest.raises(CorruptFile) as corrupt:
         Experiment.open(tmp_path)
     assert str(corrupt.value) == (
@@ -140,8 +146,8 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
         "it from the archive again"
     )
     for wrong in (
-        Experiment({**ours.about, "seeds": [1]}, [other], None),
-        Experiment({**ours.about, "recipe": {"drop": (1, 3)}}, [other], None),
+        Experiment({**ours.about, "seeds": [1]}, [other]),
+        Experiment({**ours.about, "recipe": {"drop": (1, 3)}}, [other]),
     ):
         with pytest.raises(InvalidInput) as refusal:
             wrong.beside(earlier)
@@ -152,11 +158,38 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
         )
 
 
+def test_ensembles_of_two_machines_stand_beside_each_other_the_largest_alone():
+    table, other = simulated(), simulated(1)
+    about = {"dataset": "d", "scale": "s", "networks": [[{"training_accuracy": 1.0}]] * 2}
+
+    def trained(*seeds, ensemble):
+        networks = [[{"training_accuracy": 1.0}]] * len(seeds)
+        facts = {**about, "seeds": [*seeds], "networks": networks}
+        return Experiment(facts, [other] * len(seeds), {ensemble: other} if ensemble else {})
+
+    two = Experiment(about, [table, table], {(0, 1): table})
+    both = trained(10, 2, 3, ensemble=(2, 10)).beside(two)
+    assert [*both.ensembles] == [(0, 1), (2, 10)]
+    assert both.ensembles[0, 1] is table
+    assert both.ensembles[2, 10] is other
+    assert table1(both)["ensemble"]["networks"] == 2
+    assert [row["seeds"] for row in motivation(both)["ensemble"]] == [[0, 1], [2, 10]]
+    assert [row["test_error"] for row in about_all(both)["ensembles"]] == [
+        table.errors.mean(),
+        other.errors.mean(),
+    ]
+    names = [row[0] for row in compute(both, ["networks"])["networks"].rows]
+    assert names[-2:] == ["ensemble of 0, 1", "ensemble of 2, 10"]
+    assert [*trained(4, 5, 6, ensemble=(4, 5, 6)).beside(both).ensembles] == [(4, 5, 6)]
+    assert [*two.beside(trained(4, 5, 6, ensemble=(4, 5, 6))).ensembles] == [(4, 5, 6)]
+    assert [*trained(4, ensemble=None).beside(both).ensembles] == [(0, 1), (2, 10)]
+
+
 def test_scores_are_called_as_the_archive_says(tmp_path):
     table = simulated()
     renamed = {"mc_dropout": "mc_dropout_variance", "other": "none"}
     about = {"dataset": "d", "scale": "s", "networks": [[]], "renamed": renamed}
-    Experiment(about, [table], None).save(tmp_path)
+    Experiment(about, [table]).save(tmp_path)
     (read,) = Experiment.open(tmp_path).tables
     assert table.names == ["softmax", "mc_dropout"]
     assert read.names == ["softmax", "mc_dropout_variance"]

@@ -91,7 +91,8 @@ def test_a_row_says_of_how_many_networks_it_is():
     some = ScoreTable({"softmax": network(1).kappa("softmax")}, network(1).labels, network(1).y)
     history = [{"epoch": 12, "training_accuracy": 0.99}]
     about = {"dataset": "cifar100", "scale": "cpu", "networks": [history, history]}
-    shown = outcome.compute(Experiment(about, [network(0), some], ensemble()), ["table1", "table2"])
+    both = Experiment(about, [network(0), some], {(0, 1): ensemble()})
+    shown = outcome.compute(both, ["table1", "table2"])
     for table in shown.values():
         assert {row[0]: row[1] for row in table.rows if row[0]} == {
             "softmax": "ours, mean of 2",

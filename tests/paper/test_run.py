@@ -102,8 +102,9 @@ def test_tables_figures_and_scores_are_there(done):
     assert [table.names for table in experiment.tables] == [
         ["softmax", "nn_distance", "mc_dropout_variance", "mc_dropout"]
     ] * 2
-    assert experiment.ensemble.names == ["softmax"]
-    assert experiment.ensemble.kappa("softmax").shape == (TINY.epochs, TEST)
+    assert [*experiment.ensembles] == [(0, 1)]
+    assert experiment.ensembles[0, 1].names == ["softmax"]
+    assert experiment.ensembles[0, 1].kappa("softmax").shape == (TINY.epochs, TEST)
     content = json.loads((results / "networks.json").read_text())
     assert len(content["training_accuracy"]) == 2
 
@@ -119,7 +120,7 @@ def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
     assert np.allclose(ours.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-9)
     assert np.array_equal(ours.y_hat, scored.y_hat)
     assert np.array_equal(ours.labels, scored.labels)
-    packed = Experiment.open(folder / "mine" / "results").ensemble
+    packed = Experiment.open(folder / "mine" / "results").ensembles[0, 1]
     assert np.allclose(packed.kappa("softmax"), ours.kappa("softmax"), rtol=1e-3)
 
 

@@ -41,7 +41,7 @@ def network(seed):
 def experiment():
     history = [{"epoch": 12, "training_accuracy": 0.99}]
     about = {"dataset": "cifar100", "scale": "cpu", "networks": [history, history]}
-    return Experiment(about, [network(0), network(1)], ensemble())
+    return Experiment(about, [network(0), network(1)], {(0, 1): ensemble()})
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_table1(experiment):
     content = tables.table1(experiment)
     assert list(content) == ["softmax", "mc_dropout_variance", "mc_dropout", "ensemble"]
     for name, row in content.items():
-        of = [experiment.ensemble] if name == "ensemble" else experiment.tables
+        of = [experiment.ensembles[0, 1]] if name == "ensemble" else experiment.tables
         assert row["networks"] == len(of)
         final = [eaurc(t.kappa(name)[-1], t.errors) for t in of]
         assert row["final"]["eaurc"] == pytest.approx(np.mean(final), rel=1e-12)
@@ -134,7 +134,7 @@ def test_saturation_ties_what_float32_cannot_tell_apart(experiment):
     kappa = 1 - 10.0 ** rng.uniform(-12, -1, (40, n))
     wrong = (rng.random(n) < 0.3).astype(int)
     table = ScoreTable({"softmax": kappa}, np.zeros((40, n), int), wrong)
-    content = tables.saturation(Experiment(experiment.about, [table], None))
+    content = tables.saturation(Experiment(experiment.about, [table]))
     single = kappa.astype(np.float32).astype(np.float64)
     assert content["exact"]["ones"] == 0
     assert content["float32"]["ones"] == (single[-1] == 1).mean() > 0.3

@@ -1,10 +1,10 @@
 """The outcome of an experiment in a few megabytes: what tables and figures are computed from.
 
 A folder with `experiment.json` (recipe, and what became of each training) and score tables packed
-as `seed-0.npz` …, `ensemble.npz`, and `nn_distance-seed-0.npz` … where that κ was measured at fewer
-snapshots than the others. A κ need not have been measured of all networks. Reading it takes NumPy
-alone. Where a κ is called otherwise since it was packed, `renamed` in `experiment.json` has its old
-name and its new one.
+as `seed-0.npz` …, `ensemble-0-1.npz` of seeds 0 and 1, and `nn_distance-seed-0.npz` … where that κ
+was measured at fewer snapshots than the others. A κ need not have been measured of all networks.
+Reading it takes NumPy alone. Where a κ is called otherwise since it was packed, `renamed` in
+`experiment.json` has its old name and its new one.
 
 Tables and figures are computed from what was packed.
 """
@@ -21,7 +21,6 @@ from snapsure.table import ScoreTable
 from snapsure.table._packed import pack, unpack
 
 _ABOUT = "experiment.json"
-_ENSEMBLE = "ensemble.npz"
 _APART = "nn_distance"
 _AGAIN = "take it from the archive again"
 _SCHEMA = {
@@ -29,17 +28,18 @@ _SCHEMA = {
     "scale": str,
     "networks": [list, ...],
     "seeds?": [int, ...],
+    "ensembles?": [[int, ...]],
     "renamed?": {str: str},
 }
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Networks of one recipe on one data set, and the ensemble of them if there are several."""
+    """Networks of one recipe on one data set, and ensembles of those trained together."""
 
     about: Mapping[str, Any]  # "dataset", "scale", "recipe", "networks"; perhaps "renamed"
     tables: Sequence[ScoreTable]
-    ensemble: ScoreTable | None
+    ensembles: Mapping[tuple[int, ...], ScoreTable] = field(default_factory=dict)  # by their seeds
     # Of NN-distance alone, where it has other snapshots: by the place of its network in `tables`.
     apart: Mapping[int, ScoreTable] = field(default_factory=dict)
 
@@ -66,19 +66,19 @@ class Experiment:
                 f"{_AGAIN}"
             )
         tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
-        ensemble = folder / _ENSEMBLE
+        ensembles = [tuple(members) for members in about.pop("ensembles", [])]
         apart = {i: folder / _seed(i, _APART) for i in range(count)}
         return Experiment(
             about,
             tables,
-            unpack(ensemble) if ensemble.exists() else None,
+            {members: unpack(folder / _ensemble(members)) for members in ensembles},
             {i: unpack(path) for i, path in apart.items() if path.exists()},
         )
 
     def beside(self, earlier: "Experiment") -> "Experiment":
-        """Both as one, the earlier networks first; the ensemble is that of more networks.
+        """Both as one, the earlier networks first; of the ensembles those of most networks.
 
-        An ensemble's answers need the logits of all its networks, which are not packed.
+        None is of networks of both: its answers need the logits of all, which are not packed.
         """
         kinds = [(one.about["dataset"], one.about["scale"], one._recipe) for one in (earlier, self)]
         seeds = [*earlier.seeds, *self.seeds]
@@ -88,11 +88,12 @@ class Experiment:
                 f"got {_words(earlier)} for {_words(self)}: choose other results"
             )
         networks = [*earlier.about["networks"], *self.about["networks"]]
-        larger = max(earlier, self, key=lambda one: (one.ensemble is not None, len(one.tables)))
+        ensembles = {**earlier.ensembles, **self.ensembles}
+        most = max(map(len, ensembles), default=0)
         return Experiment(
             {**self.about, "seeds": seeds, "networks": networks},
             [*earlier.tables, *self.tables],
-            larger.ensemble,
+            {members: one for members, one in ensembles.items() if len(members) == most},
             {**earlier.apart, **{len(earlier.tables) + i: one for i, one in self.apart.items()}},
         )
 
@@ -108,15 +109,17 @@ class Experiment:
     def save(self, folder: Path) -> None:
         """Write it; what makes the folder one comes last."""
         _files.make_folder(folder)
-        for old in (folder / _ABOUT, folder / _ENSEMBLE, *folder.glob(f"{_APART}-seed-*.npz")):
-            old.unlink(missing_ok=True)
+        (folder / _ABOUT).unlink(missing_ok=True)
+        for old in (*folder.glob("ensemble-*.npz"), *folder.glob(f"{_APART}-seed-*.npz")):
+            old.unlink()
         for i, table in enumerate(self.tables):
             pack(table, folder / _seed(i))
         for i, table in self.apart.items():
             pack(table, folder / _seed(i, _APART))
-        if self.ensemble is not None:
-            pack(self.ensemble, folder / _ENSEMBLE)
-        _files.write_bytes(folder / _ABOUT, _json.text({**self.about}) + b"\n")
+        for members, table in self.ensembles.items():
+            pack(table, folder / _ensemble(members))
+        about = {**self.about, "ensembles": [*self.ensembles]}
+        _files.write_bytes(folder / _ABOUT, _json.text(about) + b"\n")
 
 
 def _words(experiment: Experiment) -> str:
@@ -127,3 +130,7 @@ def _words(experiment: Experiment) -> str:
 
 def _seed(i: int, kappa: str | None = None) -> str:
     return f"{kappa}-seed-{i}.npz" if kappa else f"seed-{i}.npz"
+
+
+def _ensemble(members: Sequence[int]) -> str:
+    return f"ensemble-{'-'.join(map(str, members))}.npz"

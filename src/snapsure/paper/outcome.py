@@ -219,8 +219,7 @@ def _motivation(experiment: Experiment) -> Shown:
             for group in ("surer", "less_sure"):
                 part = network[group]
                 cells += [str(part["best_epoch"]), _area(part["best"]), _area(part["final"])]
-            seed = "" if network["seed"] is None else str(network["seed"])
-            rows.append([name if i == 0 else "", seed, *cells])
+            rows.append([name if i == 0 else "", _listed(network["seeds"]), *cells])
     columns = ["κ", "seed", "surer half: best epoch", "best", "final"]
     columns += ["less sure half: best epoch", "best", "final"]
     last = experiment.tables[0].epochs[-1]
@@ -235,8 +234,8 @@ def _about(experiment: Experiment) -> Shown:
             experiment.seeds, content["training_accuracy"], content["test_error"], strict=True
         )
     ]
-    if content["ensemble_error"] is not None:
-        rows.append(["ensemble", "", "", f"{content['ensemble_error']:.1%}"])
+    for one in content["ensembles"]:
+        rows.append([f"ensemble of {_listed(one['seeds'])}", "", "", f"{one['test_error']:.1%}"])
     columns = ["network", "", "right in training", "wrong in test"]
     return Shown(f"The networks: {_networks(experiment)}", columns, rows, content)
 
@@ -267,9 +266,13 @@ def _paper(experiment: Experiment, table: str) -> Content:
 
 def _whose(experiment: Experiment, name: str, row: Content) -> str:
     """Ours, and of how many networks where that is a question."""
-    if name == "ensemble" or len(experiment.tables) == 1:
-        return "ours"
-    return f"ours, mean of {row['networks']}" if row["networks"] > 1 else "ours, one network"
+    if row["networks"] > 1:
+        return f"ours, mean of {row['networks']}"
+    return "ours" if name == "ensemble" or len(experiment.tables) == 1 else "ours, one network"
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _area(value: float) -> str:

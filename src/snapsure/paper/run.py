@@ -137,10 +137,10 @@ def run(
         return None
     tables = [score_one(study, seed, parts, tell, softmax_only=softmax_only) for seed in seeds]
     apart = {i: second for i, (_, *others) in enumerate(tables) for second in others}
-    ensemble = None
+    ensembles = {}
     if len(seeds) > 1:
         tell(f"the ensemble of {len(seeds)}")
-        ensemble = recorded(*(validation(study.folder(seed)) for seed in seeds))
+        ensembles[(*seeds,)] = recorded(*(validation(study.folder(seed)) for seed in seeds))
     about = {
         "dataset": study.dataset,
         "scale": study.scale,
@@ -148,7 +148,7 @@ def run(
         "seeds": list(seeds),
         "networks": [read_history(study.folder(seed)) for seed in seeds],
     }
-    return Experiment(about, [first for first, *_ in tables], ensemble, apart)
+    return Experiment(about, [first for first, *_ in tables], ensembles, apart)
 
 
 def claim(study: Study) -> None:

@@ -152,10 +152,11 @@ def motivation(experiment: Experiment) -> Content:
     content: Content = {}
     for row_name, tables, name in _rows(experiment):
         rows = []
-        seeds = [None] if row_name == "ensemble" else [*experiment.of(name)]
-        for seed, table in zip(seeds, tables, strict=True):
+        alone = [(seed,) for seed in experiment.of(name)]
+        seeds = [*experiment.ensembles] if row_name == "ensemble" else alone
+        for members, table in zip(seeds, tables, strict=True):
             halves = trajectories(table.kappa(name), table.errors, 0.5)
-            row: Content = {"seed": seed, "last_epoch": int(table.epochs[-1])}
+            row: Content = {"seeds": [*members], "last_epoch": int(table.epochs[-1])}
             for group, areas in (("surer", halves.green_eaurc), ("less_sure", halves.red_eaurc)):
                 best = best_snapshot(areas)
                 row[group] = {
@@ -178,9 +179,10 @@ def about(experiment: Experiment) -> Content:
         "test_points": int(experiment.tables[0].y_hat.size),
         "training_accuracy": [entry["training_accuracy"] for entry in last],
         "test_error": [float(table.errors.mean()) for table in experiment.tables],
-        "ensemble_error": (
-            None if experiment.ensemble is None else float(experiment.ensemble.errors.mean())
-        ),
+        "ensembles": [
+            {"seeds": [*members], "test_error": float(table.errors.mean())}
+            for members, table in experiment.ensembles.items()
+        ],
     }
 
 
@@ -213,8 +215,8 @@ def _rows(experiment: Experiment) -> Iterator[tuple[str, Sequence[ScoreTable], s
     for name in KAPPAS:
         if tables := experiment.of(name):
             yield name, [*tables.values()], name
-    if experiment.ensemble is not None:
-        yield "ensemble", [experiment.ensemble], experiment.ensemble.names[0]
+    if ensembles := [*experiment.ensembles.values()]:
+        yield "ensemble", ensembles, ensembles[0].names[0]
 
 
 def _area(estimator: Estimator, table: ScoreTable) -> float:
