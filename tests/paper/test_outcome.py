@@ -39,11 +39,12 @@ def test_the_papers_numbers_stand_beside_ours(shown):
     assert papers["table1"] == [
         " paper 50.97 41.64 (+18.3 %) 39.90 (+21.7 %) 39.68 (+22.2 %)",
         " paper 47.68 49.45 (−3.7 %) 46.56 (+2.3 %) 46.50 (+2.5 %)",
-        " paper 34.73 31.10 (+10.5 %) 30.72 (+11.5 %) 30.75 (+11.5 %)",
+        " paper, 5 networks 34.73 31.10 (+10.5 %) 30.72 (+11.5 %) 30.75 (+11.5 %)",
     ]
     assert shown["table3"].columns[-2:] == ["paper", "its gain"]
     assert {row[1]: row[-2:] for row in shown["table3"].rows} == {
         "final": ["51.32 ± 0.43", ""],
+        "AES k=30": ["", ""],
         "PES": ["", ""],
         "PES to the letter": ["41.96 ± 0.39", "+18.2 %"],
         "best snapshot": ["", ""],
@@ -87,16 +88,33 @@ def test_written_files(experiment, tmp_path):  # noqa: F811
             assert picture.width > 400
 
 
-def test_a_row_says_of_how_many_networks_it_is():
+def test_a_row_says_of_which_networks_it_is():
     some = ScoreTable({"softmax": network(1).kappa("softmax")}, network(1).labels, network(1).y)
     history = [{"epoch": 12, "training_accuracy": 0.99}]
     about = {"dataset": "cifar100", "scale": "cpu", "networks": [history, history]}
-    both = Experiment(about, [network(0), some], {(0, 1): ensemble()})
-    shown = outcome.compute(both, ["table1", "table2"])
-    for table in shown.values():
-        assert {row[0]: row[1] for row in table.rows if row[0]} == {
-            "softmax": "ours, mean of 2",
-            "mc_dropout_variance": "ours, one network",
-            "mc_dropout": "ours, one network",
-            "ensemble": "ours",
-        }
+    both = Experiment({**about, "seeds": [3, 5]}, [network(0), some], {(3, 5): ensemble()})
+    expected = {
+        "softmax": "ours, mean of 2",
+        "mc_dropout_variance": "ours, seed 3",
+        "mc_dropout": "ours, seed 3",
+        "ensemble": "ours, 2 networks",
+    }
+    assert {table: _whose(both, table) for table in ("table1", "table2", "table4")} == {
+        "table1": expected,
+        "table2": expected,
+        "table4": {"softmax": "ours, mean of 2"},
+    }
+    facts = {**about, "seeds": [0, 1], "networks": [history, history]}
+    four = both.beside(Experiment(facts, [network(0), network(1)], {(0, 1): ensemble()}))
+    assert _whose(four, "table4") == {
+        "softmax": "ours, mean of 4",
+        "mc_dropout_variance": "ours, seeds 0, 1, 3",
+        "mc_dropout": "ours, seeds 0, 1, 3",
+        "ensemble": "ours, mean of 2 × 2 networks",
+    }
+    alone = Experiment({**about, "networks": [history]}, [some])
+    assert _whose(alone, "table1") == {"softmax": "ours"}
+
+
+def _whose(experiment, table):  # noqa: F811
+    return {row[0]: row[1] for row in outcome.compute(experiment, [table])[table].rows if row[0]}

@@ -12,6 +12,7 @@ from snapsure import (
     PES,
     Platt,
     ScoreTable,
+    aurc,
     bootstrap_difference,
     brier,
     eaurc,
@@ -93,13 +94,14 @@ def test_table2(experiment):
 @pytest.mark.slow
 def test_table3(experiment):
     content = tables.table3(experiment)
-    areas = {"final": [], "pes": [], "pes_paper": [], "snapshot": [], "les": []}
+    areas = {"final": [], "aes": [], "pes": [], "pes_paper": [], "snapshot": [], "les": []}
     for table in experiment.tables:
         own = {name: [] for name in areas}
         for seed in range(10):
             fit, rest = table.split(0.7, seed)
             seen, new = fit.kappa("softmax"), rest.kappa("softmax")
             own["final"].append(eaurc(new[-1], rest.errors))
+            own["aes"].append(eaurc(AES(30).confidence(rest), rest.errors))
             own["pes"].append(eaurc(PES().fit(fit).confidence(rest), rest.errors))
             letter = PES(assign="paper").fit(fit)
             own["pes_paper"].append(eaurc(letter.confidence(rest), rest.errors))
@@ -112,7 +114,7 @@ def test_table3(experiment):
         mean, error = np.mean(each, axis=0)
         assert content[name]["eaurc"] == pytest.approx(mean)
         assert content[name]["standard_error"] == pytest.approx(error)
-    for name in ("pes", "pes_paper", "snapshot", "les"):
+    for name in ("aes", "pes", "pes_paper", "snapshot", "les"):
         estimate, low, high = content[name]["difference"]
         assert estimate == pytest.approx(content[name]["eaurc"] - content["final"]["eaurc"])
         assert low < estimate < high
@@ -192,7 +194,7 @@ def test_pages_have_the_tables_as_they_were_written(page):
     assert paper_tables.filled(page) == page.read_text()
 
 
-COUNTS = {1: "one network", 2: "two networks", 3: "three networks", 4: "four networks"}
+COUNTS = {i: f"{word} networks" for i, word in enumerate(("two", "three", "four", "five"), 2)}
 
 
 @pytest.mark.parametrize("name", ["cifar100", "cifar10"])
@@ -206,10 +208,13 @@ def test_the_readme_tells_what_the_papers_regime_gains(name):
         f"{les_in_3['gain']:.1f} % by LES in three passes, all significant"
     )
     assert wanted in " ".join(Path("README.md").read_text().split())
-    for page in (Path("README.md"), Path("results/README.md")):
-        networks = json.loads((folder / "networks.json").read_text())["training_accuracy"]
-        words = COUNTS[len(networks)]
-        assert words in " ".join(page.read_text().split())
+    words = COUNTS[len(json.loads((folder / "networks.json").read_text())["training_accuracy"])]
+    title = name.upper().replace("CIFAR", "CIFAR-")
+    for page, told in (
+        ("README.md", f"{words} of {title}"),
+        ("results/README.md", f"{title} ({words})"),
+    ):
+        assert told in " ".join(Path(page).read_text().split())
     method = " ".join(Path("docs/explanation/method.md").read_text().split())
     if name == "cifar100":
         assert f"CIFAR-100's images](../../results/README.md), {words} that are 99 %" in method
@@ -230,12 +235,66 @@ def test_the_page_tells_how_little_the_surer_half_shows():
             middle = kappa[low - 1 : high, half].mean(axis=0)
             difference = bootstrap_difference(eaurc, middle, kappa[-1, half], table.errors[half])
             told.append([f"{1e3 * end:+.2f}" for end in difference])
-    assert f"the surer half has only {errors[0]} and {errors[1]} errors" in page
-    (first, *ends), (second, *others) = surer
+    *others, last = map(str, errors)
+    assert f"the surer half has only {', '.join(others)} and {last} errors" in page
+    (first, *ends), *later = surer  # the epochs were chosen by looking at the first one
     assert f"by {first.lstrip('-')} × 10⁻³, with an interval of {' … '.join(ends)}" in page
-    assert f"says the same: {second.lstrip('-')}, with {' … '.join(others)}" in page
-    all_of = "; ".join(f"{by}, {' … '.join(ends)}" for by, *ends in less_sure)
-    assert f"gains by that mean ({all_of})" in page
+    assert f"The networks trained afterwards: {_each(later)}." in page
+    assert f"gains by that mean ({_each(less_sure)})" in page
+
+
+def _each(differences):
+    return "; ".join(f"{by}, {' … '.join(ends)}" for by, *ends in differences)
+
+
+def test_the_page_tells_when_halves_are_ranked_best():
+    page = " ".join(Path("results/README.md").read_text().split())
+    ten, hundred = (
+        json.loads(Path(f"results/{name}-cpu-full/motivation.json").read_text())["softmax"]
+        for name in ("cifar10", "cifar100")
+    )
+    (best,) = {row["surer"]["best_epoch"] for row in ten}
+    assert f"it is lowest at epoch {best} of 54, and about twice as high at the end" in page
+    assert all(1.5 < row["surer"]["final"] / row["surer"]["best"] < 2.5 for row in ten)
+    epochs = [row[half]["best_epoch"] for row in hundred for half in ("surer", "less_sure")]
+    assert f"ranks both best around the middle, at epochs {min(epochs)} to {max(epochs)}." in page
+    rises = [
+        sorted(100 * (row[half]["final"] / row[half]["best"] - 1) for row in hundred)
+        for half in ("surer", "less_sure")
+    ]
+    surer, less_sure = (f"{rise[0]:.0f} to {rise[-1]:.0f} %" for rise in rises)
+    assert f"surer half rises by {surer}, that of the less sure half by {less_sure}" in page
+
+
+def test_the_page_tells_what_is_better_than_fitting_and_averaging():
+    """AURC, which counts the errors too: a network that fits less, and two networks."""
+    fitting, contrast = (
+        Experiment.open(Path(f"results/cifar100-cpu-full{end}")) for end in ("", "-underfitted")
+    )
+
+    def area(tables, confidence):
+        return 1e3 * np.mean([aurc(confidence(table), table.errors) for table in tables])
+
+    def final(table):
+        return table.kappa("softmax")[-1]
+
+    page = " ".join(Path("results/README.md").read_text().split())
+    with_aes = area(fitting.tables, AES().confidence)
+    assert f"without any snapshots ({area(contrast.tables, final):.1f} × 10⁻³)" in page
+    assert f"that of the fitting network with AES ({with_aes:.1f})" in page
+    together = area([*fitting.ensembles.values()], final)
+    assert f"Two networks answering together have {together:.1f}." in page
+    assert together < area(contrast.tables, final) < with_aes
+
+
+def test_the_page_tells_that_no_gain_is_of_broken_ties():
+    ones = 0
+    for name in ("cifar100", "cifar10"):
+        content = json.loads(Path(f"results/{name}-cpu-full/saturation.json").read_text())
+        ones = max(ones, content["float32"]["ones"])
+        assert content["float32"]["gain"] == pytest.approx(content["exact"]["gain"], abs=0.05)
+    page = " ".join(Path("results/README.md").read_text().split())
+    assert f"at most {ones:.1%}".replace("%", " %") + " of the scores round to 1" in page
 
 
 def _differences(ours, theirs, where):

@@ -17,7 +17,8 @@ from snapsure.paper.archive import Experiment
 Content = dict[str, Any]
 
 _MINUS = "−"
-_LEARNING = {
+_COMPARED = {
+    "aes": "AES k=30",
     "pes": "PES",
     "pes_paper": "PES to the letter",
     "snapshot": "best snapshot",
@@ -98,7 +99,7 @@ def _table1(experiment: Experiment) -> Shown:
     }
     rows = []
     for name, row in content.items():
-        whose = _whose(experiment, name, row)
+        whose = _whose(experiment, name)
         rows.append([name, whose, _area(row["final"]["eaurc"]), *_cells(row)])
         spread = [_interval(row[f"k{k}"]["difference"]) for k in tables.AVERAGED]
         rows.append(["", "Δ [95 %]", "", *spread])
@@ -111,7 +112,7 @@ def _table1(experiment: Experiment) -> Shown:
                     for key in ("baseline", *map("k{}".format, tables.AVERAGED))
                 )
                 cells = [_with_gain(value, base) if value else "" for value in averaged]
-                rows.append(["", whose, f"{base:.2f}", *cells])
+                rows.append(["", _theirs(whose, name), f"{base:.2f}", *cells])
     columns = ["κ", "", "final", *(f"AES k={k}" for k in tables.AVERAGED)]
     title = f"Table 1: E-AURC ×10³ of AES ({_networks(experiment)})"
     most = max(tables.AVERAGED)
@@ -132,7 +133,7 @@ def _table2(experiment: Experiment) -> Shown:
     paper = _paper(experiment, "table2_platt_k30")
     rows = []
     for name, row in content.items():
-        ours, spread = [name, _whose(experiment, name, row)], ["", "Δ [95 %]"]
+        ours, spread = [name, _whose(experiment, name)], ["", "Δ [95 %]"]
         for metric in ("nll", "brier"):
             part = row[metric]
             ours += [f"{part['final']:.4f}", f"{part['k30']:.4f}", _percent(part["gain"])]
@@ -140,7 +141,7 @@ def _table2(experiment: Experiment) -> Shown:
             spread += ["", f"{_signed(low, 4)} … {_signed(high, 4)}", ""]
         rows += [ours, spread]
         if name in paper:
-            theirs = ["", "paper"]
+            theirs = ["", _theirs("paper", name)]
             for metric in ("nll", "brier"):
                 base, averaged = paper[name][metric]
                 gain = 100 * (1 - averaged / base)
@@ -156,14 +157,14 @@ def _table3(experiment: Experiment) -> Shown:
     content = tables.table3(experiment)
     paper = _paper(experiment, "table3_pes_softmax")
     rows = [["softmax", "final", _with_error(content["final"]), "", "", "", "", ""]]
-    for method, name in _LEARNING.items():
+    for method, name in _COMPARED.items():
         part = content[method]
         each = " ".join(_gain(gain) for gain in part["gains"]) if len(part["gains"]) > 1 else ""
         gain, change = _percent(part["gain"]), _interval(part["difference"])
         rows.append(["", name, _with_error(part), gain, change, each, "", ""])
     if paper:
         (base, error), (pes, pes_error) = paper["sr"], paper["pes"]
-        at = [*_LEARNING].index("pes_paper") + 1
+        at = [*_COMPARED].index("pes_paper") + 1
         rows[0][-2] = f"{base:.2f} ± {error:.2f}"
         rows[at][-2:] = [f"{pes:.2f} ± {pes_error:.2f}", _percent(paper["improvement_percent"])]
     columns = ["κ", "", "E-AURC", "gain", "Δ [95 %]", "gain of each, %", "paper", "its gain"]
@@ -180,7 +181,9 @@ def _table4(experiment: Experiment) -> Shown:
     methods = ["final", *(f"k{k}" for k in tables.AVERAGED)]
     rows = []
     for name, row in content.items():
-        rows.append([name, "ours", *(_with_error(row[method]) for method in methods)])
+        rows.append(
+            [name, _whose(experiment, name), *(_with_error(row[method]) for method in methods)]
+        )
         if name in errors:
             keys = ["baseline", *methods[1:]]
             cells = [f"{values[name][key]:.2f} ± {errors[name][key]:.2f}" for key in keys]
@@ -264,11 +267,22 @@ def _paper(experiment: Experiment, table: str) -> Content:
     return content
 
 
-def _whose(experiment: Experiment, name: str, row: Content) -> str:
-    """Ours, and of how many networks where that is a question."""
-    if row["networks"] > 1:
-        return f"ours, mean of {row['networks']}"
-    return "ours" if name == "ensemble" or len(experiment.tables) == 1 else "ours, one network"
+def _whose(experiment: Experiment, name: str) -> str:
+    """Ours, and of which networks where that is a question."""
+    if name == "ensemble":
+        count, size = len(experiment.ensembles), len(next(iter(experiment.ensembles)))
+        several = f"mean of {count} × " if count > 1 else ""
+        return f"ours, {several}{size} networks"
+    if len(experiment.tables) == 1:
+        return "ours"
+    seeds = [*experiment.of(name)]
+    if seeds == experiment.seeds:
+        return f"ours, mean of {len(seeds)}"
+    return f"ours, {'seeds' if len(seeds) > 1 else 'seed'} {_listed(seeds)}"
+
+
+def _theirs(whose: str, name: str) -> str:
+    return f"{whose}, 5 networks" if name == "ensemble" else whose
 
 
 def _listed(seeds: Sequence[int]) -> str:

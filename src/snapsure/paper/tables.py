@@ -28,7 +28,8 @@ Content = dict[str, Any]
 # The paper's MC-dropout is the variance; the mean stands beside it.
 KAPPAS = ("softmax", "nn_distance", "mc_dropout_variance", "mc_dropout")
 AVERAGED = (10, 30, 50)
-LEARNING = {  # of table 3
+COMPARED = {  # in table 3
+    "aes": "AES k=30",
     "pes": "PES",
     "pes_paper": "PES to the letter",
     "snapshot": "best snapshot",
@@ -86,17 +87,17 @@ def table2(experiment: Experiment) -> Content:
 def table3(experiment: Experiment) -> Content:
     """PES over softmax response: ten 70/30 splits of each network (table 3).
 
-    `pes` sends a new point to its layer as the layers were made, `pes_paper` as algorithm 1 has it.
-    `snapshot` is the plain rival, the one snapshot that ranks the same labelled points best; `les`
-    and `les_in_3` are ours.
+    `aes` learns nothing and is judged on the same points as what does. `pes` sends a new point to
+    its layer as the layers were made, `pes_paper` as algorithm 1 has it. `snapshot` is the plain
+    rival, the one snapshot that ranks the same labelled points best; `les` and `les_in_3` are ours.
     """
     found = evaluate(
         experiment.tables,
         names=["softmax"],
-        methods=(FINAL, *LEARNING.values()),
+        methods=(FINAL, *COMPARED.values()),
         protocol=Splits(SPLITS, whole=False),
     ).boards["softmax"]
-    rows = {key: found[kind] for key, kind in {"final": FINAL, **LEARNING}.items()}
+    rows = {key: found[kind] for key, kind in {"final": FINAL, **COMPARED}.items()}
     return {
         key: {
             "eaurc": row.eaurc,
