@@ -82,6 +82,11 @@ def test_experiment_there_and_back(tmp_path):
     assert np.array_equal(ensemble.errors, table.errors)
     Experiment(about, [table, table]).save(tmp_path)
     assert Experiment.open(tmp_path).ensembles == {}
+    pack(table, tmp_path / "ensemble.npz")  # as earlier versions called it
+    earlier = Experiment.open(tmp_path)
+    assert [*earlier.ensembles] == [(0, 1)]
+    earlier.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("ensemble*")) == ["ensemble-0-1.npz"]
 
 
 def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):

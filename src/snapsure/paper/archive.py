@@ -21,6 +21,7 @@ from snapsure.table import ScoreTable
 from snapsure.table._packed import pack, unpack
 
 _ABOUT = "experiment.json"
+_EARLIER = "ensemble.npz"  # of all networks, as earlier versions called it
 _APART = "nn_distance"
 _AGAIN = "take it from the archive again"
 _SCHEMA = {
@@ -66,12 +67,14 @@ class Experiment:
                 f"{_AGAIN}"
             )
         tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
-        ensembles = [tuple(members) for members in about.pop("ensembles", [])]
+        ensembles = {(*of,): folder / _ensemble(of) for of in about.pop("ensembles", [])}
+        if (earlier := folder / _EARLIER).exists():
+            ensembles[(*seeds,)] = earlier
         apart = {i: folder / _seed(i, _APART) for i in range(count)}
         return Experiment(
             about,
             tables,
-            {members: unpack(folder / _ensemble(members)) for members in ensembles},
+            {members: unpack(path) for members, path in ensembles.items()},
             {i: unpack(path) for i, path in apart.items() if path.exists()},
         )
 
@@ -110,7 +113,7 @@ class Experiment:
         """Write it; what makes the folder one comes last."""
         _files.make_folder(folder)
         (folder / _ABOUT).unlink(missing_ok=True)
-        for old in (*folder.glob("ensemble-*.npz"), *folder.glob(f"{_APART}-seed-*.npz")):
+        for old in (*folder.glob("ensemble*.npz"), *folder.glob(f"{_APART}-seed-*.npz")):
             old.unlink()
         for i, table in enumerate(self.tables):
             pack(table, folder / _seed(i))
