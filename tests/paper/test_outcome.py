@@ -1,5 +1,6 @@
 """What `snapsure reproduce` prints and writes."""
 
+import io
 import json
 
 import pytest
@@ -75,6 +76,23 @@ def test_every_table_has_all_its_cells(shown):
         assert len({line.count("|") for line in lines[2:]}) == 1
 
 
+def test_a_terminal_shows_every_number_of_many_networks(experiment):  # noqa: F811
+    history = [{"epoch": 12, "training_accuracy": 0.99}]
+    about = {"dataset": "cifar100", "scale": "cpu", "networks": [history] * 6}
+    many_tables = [*experiment.tables] * 3
+    many = Experiment(about, many_tables, experiment.ensembles)
+    for part in outcome.compute(many, TABLES).values():
+        console = Console(width=130, file=io.StringIO())
+        console.print(part.display())
+        lines = console.file.getvalue().splitlines()
+        told = {cell.strip() for line in lines for cell in line.split("│")[1:-1]}
+        for cell in {cell for row in part.rows for cell in row}:
+            gains = cell.split()
+            many = len(gains) == len(many_tables)
+            parts = [" ".join(gains[:3]), " ".join(gains[3:])] if many else [cell]
+            assert {*parts} <= told
+
+
 def test_written_files(experiment, tmp_path):  # noqa: F811
     shown = outcome.compute(experiment, ["table1"])
     paths = outcome.write(experiment, ["table1", "figures"], shown, tmp_path)
@@ -110,7 +128,7 @@ def test_a_row_says_of_which_networks_it_is():
         "softmax": "ours, mean of 4",
         "mc_dropout_variance": "ours, seeds 0, 1, 3",
         "mc_dropout": "ours, seeds 0, 1, 3",
-        "ensemble": "ours, mean of 2 × 2 networks",
+        "ensemble": "ours, 2 × 2 networks",
     }
     alone = Experiment({**about, "networks": [history]}, [some])
     assert _whose(alone, "table1") == {"softmax": "ours"}

@@ -1,6 +1,7 @@
 """What `snapsure reproduce` shows: tables with the paper's numbers beside ours, and figures."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ _COMPARED = {
     "les": "LES (ours)",
     "les_in_3": "LES in 3 passes (ours)",
 }
+_THREE_GAINS = re.compile(rf"((?:[+{_MINUS}][\d.]+ ){{2}}[+{_MINUS}][\d.]+) ")
 _INDEPENDENT = "Moon et al. 2020"
 
 
@@ -45,7 +47,7 @@ class Shown:
         for row in self.rows:
             if row[0] and table.row_count:
                 table.add_section()
-            table.add_row(*row)
+            table.add_row(*(_THREE_GAINS.sub(r"\1\n", cell) for cell in row))
         return table
 
     def markdown(self) -> str:
@@ -271,8 +273,7 @@ def _whose(experiment: Experiment, name: str) -> str:
     """Ours, and of which networks where that is a question."""
     if name == "ensemble":
         count, size = len(experiment.ensembles), len(next(iter(experiment.ensembles)))
-        several = f"mean of {count} × " if count > 1 else ""
-        return f"ours, {several}{size} networks"
+        return f"ours, {f'{count} × ' if count > 1 else ''}{size} networks"
     if len(experiment.tables) == 1:
         return "ours"
     seeds = [*experiment.of(name)]
