@@ -190,6 +190,28 @@ def test_from_results_in_seconds_without_training(done):
     assert json.loads(told.stdout) == {"table1": written}
 
 
+def test_what_cannot_stand_beside_is_refused_before_it_trains(done, cifar, tmp_path):
+    """By what it is of, and by its seeds; what can is put together with what is trained."""
+    folder, _, _ = done
+    options = ("reproduce", "table1", "--dataset", "cifar10", "--data", cifar)
+    other = (*options, "--seed", 1, "--out", tmp_path / "other", "--beside")
+    for beside, told in (
+        (tmp_path, f"--beside must be a folder with experiment.json, got none in {tmp_path}: "),
+        (folder / "mine" / "results", "--beside must be results of other seeds, of the same data "),
+    ):
+        refused = run(*other, beside, cwd=folder)
+        assert refused.returncode == 2
+        assert refused.stderr.splitlines()[-1].startswith(f"snapsure: {told}")
+        assert not (tmp_path / "other" / "seed-1").exists()
+    more = run(*options, "--seed", 2, "--out", tmp_path / "more", "--softmax-only", "--beside",
+               folder / "mine" / "results", cwd=folder)  # fmt: skip
+    assert more.returncode == 0, more.stderr
+    both = Experiment.open(tmp_path / "more" / "results")
+    assert both.seeds == [0, 1, 2]
+    assert [*both.ensembles] == [(0, 1)]
+    assert "ours, mean of 3" in more.stdout
+
+
 def test_train_alone_goes_into_the_same_folder(done, cifar):
     folder, _, _ = done
     options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine")

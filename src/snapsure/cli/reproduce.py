@@ -67,13 +67,14 @@ def reproduce(
             from snapsure.training._fabric import launched
 
             wanted = study(dataset, scale, data, out)
+            earlier = None if beside is None else Experiment.open(beside, "--beside")
             fabric = launched(accelerator, devices, precision)
             tell = teller(Console(stderr=True))
-            done = run.run(wanted, fabric, tell, seed, softmax_only=softmax_only)
+            done = run.run(wanted, fabric, tell, seed, softmax_only=softmax_only, beside=earlier)
             if done is None:  # another process of the same training has it
                 return
             source = out = wanted.out / "results"
-            (done if beside is None else done.beside(Experiment.open(beside))).save(source)
+            done.save(source)
         experiment = Experiment.open(source)
         shown = outcome.compute(experiment, names)
         written = [] if out is None else outcome.write(experiment, names, shown, out)

@@ -50,17 +50,16 @@ class Experiment:
         return {self.seeds[i]: table for i, table in tables.items() if kappa in table.names}
 
     @staticmethod
-    def open(folder: Path) -> "Experiment":
-        """Read a folder that `save` wrote."""
+    def open(folder: Path, option: str = "--from") -> "Experiment":
+        """Read a folder that `save` wrote, and that an option names."""
         path = folder / _ABOUT
         if not path.is_file():
             raise InvalidInput(
-                f"--from must be a folder with {_ABOUT}, got none in {folder}: check the path, or "
-                "let the experiment finish"
+                f"{option} must be a folder with {_ABOUT}, got none in {folder}: check the path, "
+                "or let the experiment finish"
             )
         about = _json.load(path, "what tells of an experiment", _SCHEMA, _AGAIN)
-        count, renamed = len(about["networks"]), about.get("renamed", {})
-        seeds = about.get("seeds", range(count))
+        count, renamed, seeds = len(about["networks"]), about.get("renamed", {}), _seeds(about)
         if len(set(seeds)) != count:
             raise CorruptFile(
                 f"{path} must have a seed of each of its {count} networks, got {len(set(seeds))}: "
@@ -83,31 +82,31 @@ class Experiment:
 
         None is of networks of both: its answers need the logits of all, which are not packed.
         """
-        kinds = [(one.about["dataset"], one.about["scale"], one._recipe) for one in (earlier, self)]
-        seeds = [*earlier.seeds, *self.seeds]
-        if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds):
-            raise InvalidInput(
-                "--beside must be results of other seeds, of the same data set, scale and recipe, "
-                f"got {_words(earlier)} for {_words(self)}: choose other results"
-            )
+        earlier.check_beside(self.about)
         networks = [*earlier.about["networks"], *self.about["networks"]]
         ensembles = {**earlier.ensembles, **self.ensembles}
         most = max(map(len, ensembles), default=0)
         return Experiment(
-            {**self.about, "seeds": seeds, "networks": networks},
+            {**self.about, "seeds": [*earlier.seeds, *self.seeds], "networks": networks},
             [*earlier.tables, *self.tables],
             {members: one for members, one in ensembles.items() if len(members) == most},
             {**earlier.apart, **{len(earlier.tables) + i: one for i, one in self.apart.items()}},
         )
 
+    def check_beside(self, others: Mapping[str, Any]) -> None:
+        """Refuse, by what is told about them, networks that cannot stand beside these."""
+        kinds = [(one["dataset"], one["scale"], _recipe(one)) for one in (self.about, others)]
+        seeds = [*self.seeds, *_seeds(others)]
+        if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds):
+            raise InvalidInput(
+                "--beside must be results of other seeds, of the same data set, scale and recipe, "
+                f"got {_words(self.about)} for {_words(others)}: choose other results"
+            )
+
     @property
     def seeds(self) -> list[int]:
         """Of the networks, in their order."""
-        return list(self.about.get("seeds", range(len(self.tables))))
-
-    @property
-    def _recipe(self) -> Any:
-        return json.loads(json.dumps(self.about.get("recipe")))  # tuples as lists, as in a file
+        return _seeds(self.about)
 
     def save(self, folder: Path) -> None:
         """Write it; what makes the folder one comes last."""
@@ -125,10 +124,17 @@ class Experiment:
         _files.write_bytes(folder / _ABOUT, _json.text(about) + b"\n")
 
 
-def _words(experiment: Experiment) -> str:
-    facts = experiment.about
-    seeds = ", ".join(map(str, experiment.seeds))
-    return f"{facts['dataset']} at scale {facts['scale']}, seeds {seeds}"
+def _seeds(about: Mapping[str, Any]) -> list[int]:
+    return list(about["seeds"] if "seeds" in about else range(len(about["networks"])))
+
+
+def _recipe(about: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(about.get("recipe")))  # tuples as lists, as in a file
+
+
+def _words(about: Mapping[str, Any]) -> str:
+    seeds = ", ".join(map(str, _seeds(about)))
+    return f"{about['dataset']} at scale {about['scale']}, seeds {seeds}"
 
 
 def _seed(i: int, kappa: str | None = None) -> str:

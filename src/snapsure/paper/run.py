@@ -122,15 +122,24 @@ def run(
     seeds: Sequence[int] | None = None,
     *,
     softmax_only: bool = False,
+    beside: Experiment | None = None,
 ) -> Experiment | None:
     """The whole experiment, or some of its networks; interrupted, it resumes where it was.
 
     All processes train, the first one does the rest and has the outcome. With `softmax_only`, what
-    is not scored yet is left so.
+    is not scored yet is left so. An experiment `beside` it is refused before hours are spent.
     """
     claim(study)
-    how, parts = study.recipe, study.parts(tell)
-    seeds = sorted(set(range(how.networks) if seeds is None else seeds))
+    seeds = sorted(set(range(study.recipe.networks) if seeds is None else seeds))
+    about = {
+        "dataset": study.dataset,
+        "scale": study.scale,
+        "recipe": asdict(study.recipe),
+        "seeds": seeds,
+    }
+    if beside is not None:
+        beside.check_beside(about)
+    parts = study.parts(tell)
     for seed in seeds:
         train_one(study, seed, parts, fabric, tell)
     if not fabric.is_global_zero:
@@ -141,14 +150,10 @@ def run(
     if len(seeds) > 1:
         tell(f"the ensemble of {len(seeds)}")
         ensembles[(*seeds,)] = recorded(*(validation(study.folder(seed)) for seed in seeds))
-    about = {
-        "dataset": study.dataset,
-        "scale": study.scale,
-        "recipe": asdict(how),
-        "seeds": list(seeds),
-        "networks": [read_history(study.folder(seed)) for seed in seeds],
-    }
-    return Experiment(about, [first for first, *_ in tables], ensembles, apart)
+    networks = [read_history(study.folder(seed)) for seed in seeds]
+    firsts = [first for first, *_ in tables]
+    done = Experiment({**about, "networks": networks}, firsts, ensembles, apart)
+    return done if beside is None else done.beside(beside)
 
 
 def claim(study: Study) -> None:
