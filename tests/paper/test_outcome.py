@@ -3,6 +3,7 @@
 import io
 import json
 
+import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -91,6 +92,26 @@ def test_a_terminal_shows_every_number_of_many_networks(experiment):  # noqa: F8
             many = len(gains) == len(many_tables)
             parts = [" ".join(gains[:3]), " ".join(gains[3:])] if many else [cell]
             assert {*parts} <= told
+
+
+def test_a_title_says_which_k_ask_for_more_snapshots_than_there_are():
+    history = [{"epoch": 54, "training_accuracy": 0.99}]
+    about = {"dataset": "cifar100", "scale": "cpu-full", "networks": [history]}
+    epochs, rng = np.arange(1, 55), np.random.default_rng(0)
+    kappa, y = rng.random((54, 90)), rng.integers(0, 2, 90)
+    every = ScoreTable({"softmax": kappa}, np.zeros((54, 90), int), y, epochs=epochs)
+    some = ScoreTable({"nn_distance": kappa[2::3]}, np.zeros((18, 90), int), y, epochs=epochs[2::3])
+    for apart, told in (
+        ({}, "k=50 averages the 34 snapshots there are"),
+        (
+            {0: some},
+            "k=50 averages the 34 snapshots there are of softmax; k=30 and k=50 average the 12 "
+            "snapshots there are of nn_distance",
+        ),
+    ):
+        shown = outcome.compute(Experiment(about, [every], apart=apart), ["table1"])["table1"]
+        title = "Table 1: E-AURC ×10³ of AES (cifar100, scale cpu-full, one network)"
+        assert shown.title == f"{title}; {told}"
 
 
 def test_written_files(experiment, tmp_path):  # noqa: F811

@@ -116,18 +116,23 @@ def _table1(experiment: Experiment) -> Shown:
                 cells = [_with_gain(value, base) if value else "" for value in averaged]
                 rows.append(["", _theirs(whose, name), f"{base:.2f}", *cells])
     columns = ["κ", "", "final", *(f"AES k={k}" for k in tables.AVERAGED)]
-    title = f"Table 1: E-AURC ×10³ of AES ({_networks(experiment)})"
-    most = max(tables.AVERAGED)
-    there = {
-        len(AES(most).snapshots(part[0].epochs)): name
-        for name in reversed(tables.KAPPAS)
-        if (part := [*experiment.of(name).values()])
-    }
-    for count, name in reversed(there.items()):
-        if count < most:
-            title += f"; k={most} averages the {count} snapshots there are"
-            title += f" of {name}" if len(there) > 1 else ""
+    title = f"Table 1: E-AURC ×10³ of AES ({_networks(experiment)}){_fewer(experiment)}"
     return Shown(title, columns, rows, content)
+
+
+def _fewer(experiment: Experiment) -> str:
+    """Which k of table 1 ask for more snapshots than there are."""
+    there: dict[int, str] = {}  # how many there are, and the first κ of which there are so many
+    for name in tables.KAPPAS:
+        for table in [*experiment.of(name).values()][:1]:
+            there.setdefault(len(AES(max(tables.AVERAGED)).snapshots(table.epochs)), name)
+    told = ""
+    for count, name in there.items():
+        if more := [f"k={k}" for k in tables.AVERAGED if k > count]:
+            verb = "averages" if len(more) == 1 else "average"
+            told += f"; {' and '.join(more)} {verb} the {count} snapshots there are"
+            told += f" of {name}" if len(there) > 1 else ""
+    return told
 
 
 def _table2(experiment: Experiment) -> Shown:
