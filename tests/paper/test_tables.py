@@ -247,6 +247,29 @@ def _each(differences):
     return "; ".join(f"{by}, {' … '.join(ends)}" for by, *ends in differences)
 
 
+def test_the_summary_is_of_both_data_sets():
+    """Its cells in percent of the final κ, from the areas themselves."""
+    rows = [line.strip("| ").split(" | ") for line in paper_tables.summary().splitlines()]
+    cells = {row[0]: row[1:] for row in rows}
+    for i, name in enumerate(("cifar100", "cifar10")):
+        tables = Experiment.open(Path(f"results/{name}-cpu-full")).tables
+        scores = [(AES().confidence(t), t.kappa("softmax")[-1], t.errors) for t in tables]
+        areas = np.mean([[eaurc(a, e), eaurc(b, e)] for a, b, e in scores], axis=0)
+        ends = np.mean([bootstrap_difference(eaurc, *score) for score in scores], axis=0)
+        gain, most, least = (
+            -100 * change / areas[1] for change in (areas[0] - areas[1], *ends[1:])
+        )
+        told = f"**{gain:+.1f} ({least:+.1f} … {most:+.1f})**"
+        assert (
+            cells["AES of softmax response"][2 * i + 1].replace("\N{NO-BREAK SPACE}", " ") == told
+        )
+        wrong = [100 * t.errors.mean() for t in tables]
+        assert cells["*test error, %*"][2 * i + 1] == f"*{min(wrong):.1f} … {max(wrong):.1f}*"
+    assert cells["AES of softmax response"][::2] == ["+21.7", "+6.1"]  # as the paper prints them
+    assert cells["PES to the letter"][::2] == ["+18.2", "+6.0"]
+    assert cells["*test error, %*"][::2] == ["*29.2*", "*6.4*"]
+
+
 def test_the_page_tells_when_halves_are_ranked_best():
     page = " ".join(Path("results/README.md").read_text().split())
     ten, hundred = (
