@@ -235,12 +235,18 @@ def test_the_page_tells_how_little_the_surer_half_shows():
             middle = kappa[low - 1 : high, half].mean(axis=0)
             difference = bootstrap_difference(eaurc, middle, kappa[-1, half], table.errors[half])
             told.append([f"{1e3 * end:+.2f}" for end in difference])
-    *others, last = map(str, errors)
-    assert f"the surer half has only {', '.join(others)} and {last} errors" in page
+    assert f"the surer half has only {_listed(errors)} errors" in page
     (first, *ends), *later = surer  # the epochs were chosen by looking at the first one
     assert f"by {first.lstrip('-')} × 10⁻³, with an interval of {' … '.join(ends)}" in page
-    assert f"The networks trained afterwards: {_each(later)}." in page
-    assert f"gains by that mean ({_each(less_sure)})" in page
+    assert f"The networks trained afterwards: {_each(later)}. Every interval has 0 in it." in page
+    assert all(float(low) < 0 < float(high) for _, low, high in surer)
+    assert f"gains by that mean ({_each(less_sure)}), significantly in every network" in page
+    assert all(float(high) < 0 for *_, high in less_sure)
+
+
+def _listed(values):
+    *others, last = map(str, values)
+    return f"{', '.join(others)} and {last}"
 
 
 def _each(differences):
@@ -276,9 +282,12 @@ def test_the_page_tells_when_halves_are_ranked_best():
         json.loads(Path(f"results/{name}-cpu-full/motivation.json").read_text())["softmax"]
         for name in ("cifar10", "cifar100")
     )
-    (best,) = {row["surer"]["best_epoch"] for row in ten}
-    assert f"it is lowest at epoch {best} of 54, and about twice as high at the end" in page
-    assert all(1.5 < row["surer"]["final"] / row["surer"]["best"] < 2.5 for row in ten)
+    best = [row["surer"]["best_epoch"] for row in ten]
+    times = [f"{row['surer']['final'] / row['surer']['best']:.1f}" for row in ten]
+    assert f"ranked best at epochs {_listed(best)} of 54, and at the end its E-AURC" in page
+    assert f"is {_listed(times)} times as high" in page
+    late = [row["less_sure"]["best_epoch"] for row in ten]
+    assert f"by a single snapshot, at epochs {min(late)} to {max(late)}, as in the paper" in page
     epochs = [row[half]["best_epoch"] for row in hundred for half in ("surer", "less_sure")]
     assert f"ranks both best around the middle, at epochs {min(epochs)} to {max(epochs)}." in page
     rises = [
@@ -287,6 +296,19 @@ def test_the_page_tells_when_halves_are_ranked_best():
     ]
     surer, less_sure = (f"{rise[0]:.0f} to {rise[-1]:.0f} %" for rise in rises)
     assert f"surer half rises by {surer}, that of the less sure half by {less_sure}" in page
+
+
+def test_the_page_tells_how_nn_distance_ranks():
+    """Its final κ beside softmax response of the same network."""
+    experiment = Experiment.open(Path("results/cifar100-cpu-full"))
+    near = [experiment.of("nn_distance"), experiment.of("softmax")]
+    (seed,) = near[0]
+    areas = [
+        1e3 * eaurc(some[seed].kappa(name)[-1], some[seed].errors)
+        for some, name in zip(near, ("nn_distance", "softmax"), strict=True)
+    ]
+    page = " ".join(Path("results/README.md").read_text().split())
+    assert f"({areas[0]:.1f} for {areas[1]:.1f} of the same network)" in page
 
 
 def test_the_page_tells_what_is_better_than_fitting_and_averaging():
