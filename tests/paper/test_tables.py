@@ -274,6 +274,17 @@ def test_the_summary_is_of_both_data_sets():
         )
         wrong = [100 * t.errors.mean() for t in tables]
         assert cells["*test error, %*"][2 * i + 1] == f"*{min(wrong):.1f} … {max(wrong):.1f}*"
+    counts = [
+        [json.loads(Path(f"results/{name}-cpu-full/table1.json").read_text())[kappa]["networks"]
+         for name in ("cifar100", "cifar10")]
+        for kappa in ("nn_distance", "mc_dropout_variance", "mc_dropout")
+    ]  # fmt: skip
+    assert counts == [[1, 1], [2, 1], [2, 1]]
+    page = " ".join(Path("results/README.md").read_text().split())
+    assert (
+        "NN-distance is of one network for each data set, MC-dropout of two of CIFAR-100 and one"
+        in page
+    )
     assert cells["AES of softmax response"][::2] == ["+21.7", "+6.1"]  # as the paper prints them
     assert cells["PES to the letter"][::2] == ["+18.2", "+6.0"]
     assert cells["*test error, %*"][::2] == ["*29.2*", "*6.4*"]
