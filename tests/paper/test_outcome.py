@@ -80,8 +80,7 @@ def test_every_table_has_all_its_cells(shown):
 def test_a_terminal_shows_every_number_of_many_networks(experiment):  # noqa: F811
     history = [{"epoch": 12, "training_accuracy": 0.99}]
     about = {"dataset": "cifar100", "scale": "cpu", "networks": [history] * 6}
-    many_tables = [*experiment.tables] * 3
-    many = Experiment(about, many_tables, experiment.ensembles)
+    many = Experiment(about, [*experiment.tables] * 3, experiment.ensembles)
     for part in outcome.compute(many, TABLES).values():
         console = Console(width=130, file=io.StringIO())
         console.print(part.display())
@@ -89,8 +88,8 @@ def test_a_terminal_shows_every_number_of_many_networks(experiment):  # noqa: F8
         told = {cell.strip() for line in lines for cell in line.split("│")[1:-1]}
         for cell in {cell for row in part.rows for cell in row}:
             gains = cell.split()
-            many = len(gains) == len(many_tables)
-            parts = [" ".join(gains[:3]), " ".join(gains[3:])] if many else [cell]
+            of_each = len(gains) == len(many.tables)
+            parts = [" ".join(gains[:3]), " ".join(gains[3:])] if of_each else [cell]
             assert {*parts} <= told
 
 
