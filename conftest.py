@@ -17,7 +17,7 @@ os.environ.pop("RAY_ADDRESS", None)
 import hypothesis
 import pytest
 
-from tests.browser import NO_BROWSER
+from tests.support.browser import NO_BROWSER
 
 # A busy machine takes its time; in CI every run draws the same.
 hypothesis.settings.register_profile(

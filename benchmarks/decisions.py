@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import Threshold
 from snapsure._types import Bools, Floats
+from snapsure.decisions._binomial import needed
 from snapsure.errors import Infeasible
-from snapsure.threshold._binomial import needed
 
 DELTA, DRAWS = 0.05, 200
 

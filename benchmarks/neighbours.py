@@ -11,8 +11,8 @@ from torch import Tensor
 
 from benchmarks.harness import Case
 from snapsure import NNDistance
+from snapsure.kappas._nn_distance import _shares
 from snapsure.networks._reference import Reference
-from snapsure.scores._nn_distance import _shares
 
 
 def cases() -> Iterator[Case]:

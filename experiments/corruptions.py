@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from snapsure.decisions import Monitor, Threshold
 from snapsure.errors import Infeasible
-from snapsure.monitor import Monitor
 from snapsure.paper.data import Images, load
 from snapsure.paper.networks import Pixels
-from snapsure.threshold import Threshold
 
 CLEAN = 1000  # answers before the change
 RUNS = 100

@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from snapsure import Recorder, SnapshotStore
-from tests import processes
-from tests.network import digits_network
+from tests.support import processes
+from tests.support.network import digits_network
 
 EPOCHS, TRAIN = 6, 1000
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from snapsure.errors import SnapsureError
-from tests.on_disk import MAKERS, no_waiting, same
+from tests.support.on_disk import MAKERS, no_waiting, same
 
 FEW = 12  # bits of each file, in the short form
 MANY = 1000  # at most, in the long one

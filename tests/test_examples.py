@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import processes
+from tests.support import processes
 
 pytestmark = pytest.mark.slow
 

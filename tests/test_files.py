@@ -14,7 +14,7 @@ import pytest
 
 from snapsure import ScoreTable, _files, _sealed
 from snapsure.errors import SnapsureError, StorageError
-from tests import processes
+from tests.support import processes
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from snapsure import _json
 from snapsure.errors import SnapsureError
-from tests.on_disk import MAKERS, no_waiting
+from tests.support.on_disk import MAKERS, no_waiting
 
 # What stands where another thing should. A number too large for a float, and one for 64 bits.
 ODD = [None, True, -1, 0, 0.5, 2**63, 10**400, float("nan"), float("inf"), "", "../up", "é\0"]

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from experiments import demo_spread
-from tests.network import digits_network
+from tests.support.network import digits_network
 
 README = Path(__file__).parent.parent / "README.md"
 

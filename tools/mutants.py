@@ -34,9 +34,9 @@ ROOMS = {
     "metrics": ["tests/metrics"],
     "estimators": ["tests/estimators"],
     "threshold": [
-        "tests/test_threshold.py",
-        "tests/test_threshold_groups.py",
-        "tests/test_threshold_promise.py",
+        "tests/decisions/test_threshold.py",
+        "tests/decisions/test_threshold_groups.py",
+        "tests/decisions/test_threshold_promise.py",
     ],
     "evaluation": ["tests/evaluation"],
     "snapshots": ["tests/snapshots"],

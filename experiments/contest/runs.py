@@ -19,8 +19,7 @@ from snapsure.evaluation._error_predictor import answered, features_of, learnt
 from snapsure.evaluation._judge import judge
 from snapsure.evaluation._methods import OF_LOGITS
 from snapsure.evaluation._protocol import Halves
-from snapsure.networks._recorded import RecordedLogits
-from snapsure.scores import (
+from snapsure.kappas import (
     GEN,
     DeepKNN,
     Doctor,
@@ -32,7 +31,8 @@ from snapsure.scores import (
     NNDistance,
     SoftmaxResponse,
 )
-from snapsure.scores._base import Kappa, softmax_of
+from snapsure.kappas._base import Kappa, softmax_of
+from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring import average_weights, score
 from snapsure.scoring._recorded import averaged_probabilities, recorded
 from snapsure.snapshots import Snapshots, SnapshotStore

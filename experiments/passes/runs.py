@@ -21,8 +21,8 @@ from experiments.passes.trainings import (
 )
 from snapsure.estimators import AES
 from snapsure.evaluation import Run
+from snapsure.kappas._base import softmax_of
 from snapsure.networks._recorded import RecordedLogits
-from snapsure.scores._base import softmax_of
 from snapsure.scoring import average_weights
 from snapsure.scoring._recorded import averaged_probabilities, recorded
 from snapsure.snapshots import SnapshotStore

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from snapsure.errors import InvalidInput, NotFitted
+from snapsure.kappas import SoftmaxResponse
 from snapsure.networks._data import Rows
 from snapsure.networks._network import private_copy
-from snapsure.scores import SoftmaxResponse
 from snapsure.scoring import LocalExecutor, score
 from snapsure.scoring._worker import watched
 from snapsure.snapshots import SnapshotStore

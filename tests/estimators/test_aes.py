@@ -5,7 +5,7 @@ import pytest
 
 from snapsure import AES, PES, Evenly, ScoreTable
 from snapsure.errors import InvalidInput
-from tests.estimators.tables import of
+from tests.support.tables import of
 
 KAPPA = np.random.default_rng(0).random((250, 40))
 

@@ -19,7 +19,7 @@ from snapsure import (
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.testing import EstimatorContract
-from tests.estimators.tables import of
+from tests.support.tables import of
 
 
 class TestAES(EstimatorContract):

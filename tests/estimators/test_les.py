@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from snapsure import LES, Platt, eaurc, nll
 from snapsure.errors import CorruptFile, NotFitted
 from snapsure.estimators._search import Search
-from tests.estimators.tables import of
+from tests.support.tables import of
 
 
 def table(seed, n=600, snapshots=25, signal=1.0):

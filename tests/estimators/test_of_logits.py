@@ -4,7 +4,7 @@ import pytest
 
 from snapsure import MaxLogitPNorm, Temperature
 from snapsure.errors import InvalidInput
-from tests.estimators.tables import of_logits
+from tests.support.tables import of_logits
 
 OF_LOGITS = [MaxLogitPNorm, Temperature]
 

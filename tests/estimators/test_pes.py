@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from snapsure import PES
 from snapsure.errors import InvalidInput
-from tests.estimators.tables import of
-from tests.metrics import reference
+from tests.support import reference
+from tests.support.tables import of
 
 RULES = ("layer", "paper")
 

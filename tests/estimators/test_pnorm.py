@@ -6,7 +6,7 @@ from scipy.special import softmax
 
 from snapsure import MaxLogitPNorm, aurc
 from snapsure.errors import InvalidInput, NotFitted
-from tests.estimators.tables import of_logits
+from tests.support.tables import of_logits
 
 
 def slow(row, p):

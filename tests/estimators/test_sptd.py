@@ -5,7 +5,7 @@ import pytest
 
 from snapsure import SPTD
 from snapsure.errors import InvalidInput
-from tests.estimators.tables import of_labels
+from tests.support.tables import of_labels
 
 LABELS = np.random.default_rng(0).integers(3, size=(12, 50))
 

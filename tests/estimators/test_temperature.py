@@ -9,7 +9,7 @@ from snapsure import Temperature, aurc
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators._logits import top_log_odds
 from snapsure.estimators._temperature import _odds_over_grid, _slope
-from tests.estimators.tables import of, of_logits
+from tests.support.tables import of, of_logits
 
 
 def points(seed, n=400, classes=6, sharpness=1.0):

@@ -20,7 +20,7 @@ from snapsure import (
 )
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.integrations.keras import Classifier, SnapshotCallback
-from tests import processes
+from tests.support import processes
 
 pytestmark = [
     pytest.mark.slow,

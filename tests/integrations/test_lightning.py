@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 from snapsure import Evenly, Numbered, SelfAdaptive, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
 from snapsure.integrations.lightning import SnapshotCallback
-from tests import processes
+from tests.support import processes
 
 pytestmark = [
     pytest.mark.slow,
@@ -355,7 +355,7 @@ import torch
 warnings.simplefilter("ignore")
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
-from tests.network import digits_network
+from tests.support.network import digits_network
 from tests.integrations.test_lightning import Module, trainer
 from snapsure.integrations.lightning import SnapshotCallback
 

@@ -17,7 +17,7 @@ from torchmetrics import MetricCollection
 from snapsure import augrc, aurc, eaurc
 from snapsure.errors import InvalidInput
 from snapsure.integrations.torchmetrics import AUGRC, AURC, EAURC
-from tests.processes import forked
+from tests.support.processes import forked
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput, WrongArchitecture
 from snapsure.integrations.transformers import PointLossTrainer, SnapshotCallback
-from tests.integrations.texts import LIBRARIES, docstrings
+from tests.support.texts import LIBRARIES, docstrings
 
 # PyTorch pins memory for an accelerator that is not there, at the Trainer's wish.
 pytestmark = [

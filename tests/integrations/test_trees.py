@@ -33,7 +33,7 @@ from xgboost import XGBClassifier
 from snapsure import AES, Report, ScoreTable, Splits, eaurc, evaluate
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.integrations.trees import score_stages
-from tests.processes import run
+from tests.support.processes import run
 
 pytestmark = pytest.mark.slow
 

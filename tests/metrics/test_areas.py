@@ -8,7 +8,7 @@ import pytest
 
 from snapsure import augrc, aurc, aurc_optimal, eaurc, naurc
 from snapsure.errors import InvalidInput
-from tests.metrics import reference
+from tests.support import reference
 
 AREAS = [aurc, eaurc, augrc, naurc]
 EXACT = {"rel": 1e-13, "abs": 1e-15}

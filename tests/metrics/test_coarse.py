@@ -6,7 +6,7 @@ import pytest
 from snapsure import augrc, aurc, eaurc, naurc
 from snapsure.metrics import _coarse
 from snapsure.metrics._coarse import CoarseKeys, tell_apart
-from tests.metrics.reference import aurc_by_groups
+from tests.support.reference import aurc_by_groups
 
 NEAR = 2.0**-40  # far below a step of 31 bits
 

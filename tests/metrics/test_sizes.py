@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from snapsure import augrc, aurc, eaurc, naurc
-from tests.metrics import reference
+from tests.support import reference
 
 AREAS = [aurc, eaurc, augrc, naurc]
 KAPPA = [0.4, 0.1, 0.3, 0.3, 0.2, 0.4]

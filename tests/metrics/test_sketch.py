@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapsure import RiskCoverageSketch, aurc, eaurc
-from tests.metrics.reference import aurc_by_groups, aurc_of_order
+from tests.support.reference import aurc_by_groups, aurc_of_order
 
 BINS = [256, 65536]
 # A point in every bin: the curve then tells where each starts.

@@ -10,7 +10,7 @@ import torch
 
 from snapsure import RiskCoverageSketch
 from snapsure.errors import InvalidInput
-from tests.processes import forked
+from tests.support.processes import forked
 
 BATCH = [0.9, 0.8]
 

@@ -8,9 +8,9 @@ import pytest
 
 from snapsure import SnapshotStore
 from snapsure.training._epochs import read_history
-from tests.kills import killed
 from tests.paper.test_train import CODE, LOADED, alone, hashes
-from tests.paper.tiny import TINY
+from tests.support.kills import killed
+from tests.support.tiny import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]  # a short form is in test_train.py
 

@@ -12,9 +12,9 @@ from sklearn.datasets import load_digits
 
 from snapsure.errors import InvalidInput
 from snapsure.paper import data
-from tests.paper.conftest import png, write_parquet
-from tests.paper.tiny import TEST, TRAIN
-from tests.processes import forked
+from tests.support.datasets import png, write_parquet
+from tests.support.processes import forked
+from tests.support.tiny import TEST, TRAIN
 
 LAYOUTS = {
     "cifar10": ("img", "label", "train-00000-of-00001.parquet", "test-00000-of-00001.parquet"),

@@ -15,7 +15,7 @@ from snapsure import Predictor, ScoreTable, SnapshotStore
 from snapsure.cli import app
 from snapsure.errors import InvalidInput
 from snapsure.paper import demo, words
-from tests import processes
+from tests.support import processes
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def test_a_promise_that_nothing_can_keep_is_said(short, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_what_it_starts_ends_with_it(tmp_path, number):
-    command = [sys.executable, "-m", "tests.paper.waiting", tmp_path]
+    command = [sys.executable, "-m", "tests.support.waiting", tmp_path]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with processes.started(command, cwd=processes.ROOT, **pipes) as parent:
         processes.until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, parent)

@@ -18,15 +18,15 @@ from snapsure.paper.archive import Experiment
 from snapsure.paper.run import Study, score_one
 from snapsure.paper.train import build, validation
 from snapsure.scoring._recorded import recorded
-from tests import processes
 from tests.paper.test_train import parts
-from tests.paper.tiny import TEST, TINY
+from tests.support import processes
+from tests.support.tiny import TEST, TINY
 
 pytestmark = pytest.mark.slow
 
 CODE = """
 import warnings; warnings.simplefilter("ignore")
-from tests.paper.tiny import TINY
+from tests.support.tiny import TINY
 from snapsure.paper import recipes
 recipes._SMALL["cpu"] = TINY
 from snapsure.cli import app
@@ -46,7 +46,7 @@ SnapshotStore.save = waiting
 ASIDE = ("results", "seed-1/scores")  # as if that network had not been scored
 OPTIONS = {
     "env": {"COLUMNS": "160", "NO_COLOR": "1"},
-    "loaded": ("snapsure.cli", "snapsure.paper.run", "tests.paper.tiny", "torch._dynamo"),
+    "loaded": ("snapsure.cli", "snapsure.paper.run", "tests.support.tiny", "torch._dynamo"),
 }
 
 

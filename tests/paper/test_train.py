@@ -17,15 +17,15 @@ from lightning.fabric import Fabric
 
 from snapsure import SnapshotStore
 from snapsure.errors import InvalidInput
+from snapsure.kappas import SoftmaxResponse
 from snapsure.paper import data, recipes
 from snapsure.paper.data import Images
 from snapsure.paper.train import Parts, _Training, build, finished, train, validation
-from snapsure.scores import SoftmaxResponse
 from snapsure.scoring import score
 from snapsure.scoring._recorded import recorded
 from snapsure.training._epochs import read_history
-from tests import processes
-from tests.paper.tiny import TINY, TRAIN
+from tests.support import processes
+from tests.support.tiny import TINY, TRAIN
 
 pytestmark = pytest.mark.slow
 
@@ -215,7 +215,7 @@ CODE = """
     from snapsure.training._fabric import launched as fabric
     from snapsure.paper.train import Parts, train
     from snapsure.snapshots import SnapshotStore
-    from tests.paper.tiny import TINY
+    from tests.support.tiny import TINY
 
     def killing(owner, name, calls, after):
         method = getattr(owner, name)
@@ -239,7 +239,7 @@ CODE = """
         sets = Parts(data.named("cifar10"), *images)
         train(recipe, sets, Path(out), 0, ready, lambda line: None)
 """
-LOADED = ("snapsure.paper.run", "tests.paper.tiny", "torch._dynamo")
+LOADED = ("snapsure.paper.run", "tests.support.tiny", "torch._dynamo")
 
 
 def alone(cifar, out, epochs, *kill):

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from snapsure import AES, Predictor
-from tests.kills import killed
-from tests.network import digits_network
+from tests.support.kills import killed
+from tests.support.network import digits_network
 
 pytestmark = pytest.mark.slow
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 CODE = """
     import itertools, sys, time
     from snapsure import AES, Predictor, SnapshotStore
-    from tests.network import digits_network
+    from tests.support.network import digits_network
     store, folder, first = sys.argv[1:]
     both = [Predictor(digits_network(), SnapshotStore(store), AES(k=k)) for k in (2, 4)]
     print("ready", flush=True)
@@ -23,7 +23,7 @@ CODE = """
         both[i % 2].save(folder)
         print(i, time.monotonic() - begin, flush=True)
 """
-LOADED = ("snapsure.predictor", "tests.network", "torch._dynamo")
+LOADED = ("snapsure.predictor", "tests.support.network", "torch._dynamo")
 
 
 def test_ten_kills_of_saving_a_predictor(digits, tmp_path):

@@ -22,7 +22,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.predictor._parts import rows_of
-from tests.predictor.conftest import fitted
+from tests.support.deployed import fitted
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from torch import nn
 from snapsure import AES, LES, Ensemble, MCDropout, Predictor
 from snapsure._json import digest
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
-from tests.predictor.conftest import ESTIMATORS, fitted
+from tests.support.deployed import ESTIMATORS, fitted
 
-FACTORY = "tests.network:digits_network"
+FACTORY = "tests.support.network:digits_network"
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from snapsure import (
 )
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from snapsure.predictor import _passes
-from tests.predictor.conftest import ESTIMATORS, fitted
+from tests.support.deployed import ESTIMATORS, fitted
 
 
 def same(answer, table, estimator, platt=None, threshold=None):
@@ -211,7 +211,7 @@ def test_refusals(deployed):
     with pytest.raises(InvalidInput, match="whose confidence is a probability already"):
         Predictor(model, store, LES().fit(deployed.learn), calibration=Platt())
     with pytest.raises(InvalidInput, match="`model` must name a function that makes the network"):
-        Predictor("tests.network:nothing", store, Final())
+        Predictor("tests.support.network:nothing", store, Final())
     with pytest.raises(InvalidInput, match="must hold at least one snapshot, got none"):
         Predictor(model, "nowhere", Final())
     soft = nn.Sequential(model, nn.Softmax(dim=1))

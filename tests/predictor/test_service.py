@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from snapsure import AES, Predictor
-from tests import processes
+from tests.support import processes
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def address(deployed, tmp_path_factory):
     """Where the service answers."""
     folder = tmp_path_factory.mktemp("service") / "predictor"
-    Predictor("tests.network:digits_network", deployed.digits.store, AES(k=3)).save(folder)
+    Predictor("tests.support.network:digits_network", deployed.digits.store, AES(k=3)).save(folder)
     command = [sys.executable, "-m", "uvicorn", "examples.service:app", "--port", "0"]
     env = {**os.environ, "PREDICTOR": str(folder)}
     log = folder.parent / "log.txt"

@@ -1,8 +1,8 @@
 """A report in a notebook, in a real browser: the page in its frame, and nothing out of it."""
 
 from snapsure import Report
-from tests.browser import needs_browser
 from tests.report.test_page import LONG, chromium, scored  # noqa: F401 - a fixture
+from tests.support.browser import needs_browser
 
 HOSTILE = "</iframe><script>document.title = 'out'</script>"
 

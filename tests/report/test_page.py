@@ -18,7 +18,7 @@ from snapsure.report import page as page_of
 from snapsure.report.accepting import POSITIONS
 from snapsure.report.findings import find
 from snapsure.report.shown import Shown
-from tests.browser import BROWSER, needs_browser
+from tests.support.browser import BROWSER, needs_browser
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 
-from tests import processes
-from tests.kills import killed
 from tests.scoring.test_score import files_of
+from tests.support import processes
+from tests.support.kills import killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]  # a short form is in test_score.py
 
@@ -17,7 +17,7 @@ CODE = """
     import sys, time, torch
     from snapsure import MCDropout, SoftmaxResponse, score
     from snapsure.scoring import _plan
-    from tests.network import digits_network
+    from tests.support.network import digits_network
     _plan._SHARD = 100
     store, data, out = sys.argv[1:]
     inputs = torch.load(data)
@@ -27,7 +27,7 @@ CODE = """
           progress=False)
     print(time.monotonic() - begin, flush=True)
 """
-LOADED = ("snapsure.scoring", "tests.network", "torch._dynamo")
+LOADED = ("snapsure.scoring", "tests.support.network", "torch._dynamo")
 PARTIAL = re.compile(r"(.*/)?\.partial-.*|prepared/.*")  # what goes when the table is whole
 
 

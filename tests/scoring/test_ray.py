@@ -34,9 +34,9 @@ from snapsure.errors import InvalidInput, ScoringFailed
 from snapsure.scoring import _plan
 from snapsure.scoring._plan import make_plan
 from snapsure.scoring._ray import _Job
-from tests import processes
-from tests.scoring.faults import Blocking, Broken, Deadly, Killing, Watched
 from tests.scoring.test_score import files_of
+from tests.support import processes
+from tests.support.faults import Blocking, Broken, Deadly, Killing, Watched
 
 pytestmark = pytest.mark.slow
 
@@ -216,8 +216,8 @@ DRIVER = """
     from torch.utils.data import DataLoader
     from snapsure import MCDropout, NNDistance, RayExecutor, SnapshotStore, SoftmaxResponse, score
     from snapsure.scoring import _plan
-    from tests.network import digits_network
-    from tests.scoring.faults import Held
+    from tests.support.network import digits_network
+    from tests.support.faults import Held
     _plan._SHARD = 300
     store, data, address, out = sys.argv[1:]
     train, test = torch.load(data)
@@ -232,7 +232,7 @@ def test_the_driver_killed_and_started_again(digits, cluster, tmp_path, undistur
     torch.save((digits.train, digits.test), tmp_path / "data.pt")
     out = tmp_path / "out"
     arguments = (digits.store.path, tmp_path / "data.pt", cluster.address, out)
-    options = {"loaded": ("snapsure.scoring", "tests.network", "torch._dynamo")}
+    options = {"loaded": ("snapsure.scoring", "tests.support.network", "torch._dynamo")}
     with processes.forked(DRIVER, *arguments, **options) as driver:
         while len(list(out.glob("labels/epoch-*.npy"))) < 3:  # all but the last shard can be done
             assert driver.poll() is None, driver.stderr
@@ -249,7 +249,8 @@ def test_the_driver_killed_and_started_again(digits, cluster, tmp_path, undistur
 
 
 def test_the_command_line(digits, cluster, tmp_path):
-    (tmp_path / "mine.py").write_text("from tests.network import digits_network as network\n")
+    code = "from tests.support.network import digits_network as network\n"
+    (tmp_path / "mine.py").write_text(code)
     np.savez(tmp_path / "test.npz", x=digits.test[0].numpy(), y=digits.test[1].numpy())
     code = "from snapsure.cli import app; app()"
     options = [
@@ -266,7 +267,7 @@ def test_the_command_line(digits, cluster, tmp_path):
         ("local", []),
         ("ray", ["--executor", "ray", "--address", cluster.address]),
     ):
-        loaded = ("snapsure.cli", "snapsure.scoring", "tests.network", "torch._dynamo")
+        loaded = ("snapsure.cli", "snapsure.scoring", "tests.support.network", "torch._dynamo")
         arguments = (*options, "--out", name, "--json", *more)
         run = processes.run(code, *arguments, cwd=tmp_path, loaded=loaded)
         assert run.returncode == 0, run.stderr
@@ -278,7 +279,7 @@ def test_the_command_line(digits, cluster, tmp_path):
 
 SCRIPT = """
     import torch
-    from tests.network import digits_network
+    from tests.support.network import digits_network
     model, (train_data, test_data) = digits_network(), torch.load("data.pt")
 """
 

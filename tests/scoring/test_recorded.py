@@ -18,8 +18,8 @@ from snapsure import (
     score,
 )
 from snapsure.errors import InvalidInput
+from snapsure.kappas._logits import Logits
 from snapsure.networks._recorded import RecordedLogits
-from snapsure.scores._logits import Logits
 from snapsure.scoring._recorded import averaged_probabilities, recorded
 
 KAPPAS = [SoftmaxResponse(), Entropy(), Margin(), Energy(2.0), MaxLogit(), Doctor()]

@@ -25,7 +25,7 @@ from snapsure import (
 )
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
 from snapsure.scoring import _plan
-from tests import processes
+from tests.support import processes
 
 
 def logits_of(digits, epoch, images, store=None):
@@ -337,7 +337,7 @@ def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
         from torch.utils.data import TensorDataset
         from snapsure import MCDropout, SoftmaxResponse, score
         from snapsure.scoring import _plan
-        from tests.network import digits_network
+        from tests.support.network import digits_network
         _plan._SHARD = 300
         store, data, out, *deadly = sys.argv[1:]
         class Data(TensorDataset):
@@ -350,7 +350,7 @@ def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
     """
     torch.save(digits.test, tmp_path / "data.pt")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    loaded = ("snapsure.scoring", "tests.network", "torch._dynamo")
+    loaded = ("snapsure.scoring", "tests.support.network", "torch._dynamo")
     for out, deadly, ended in ((killed, ["yes"], -signal.SIGKILL), (killed, [], 0), (whole, [], 0)):
         arguments = (digits.store.path, tmp_path / "data.pt", out, *deadly)
         run = processes.run(code, *arguments, loaded=loaded)

@@ -9,7 +9,7 @@ from torch import nn
 
 from snapsure import Entropy, NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
 from snapsure.scoring import _plan
-from tests.processes import forked, until
+from tests.support.processes import forked, until
 
 N, SHARD = 1024, 256
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from snapsure import SnapshotStore
-from tests.processes import forked
+from tests.support.processes import forked
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import torch
 from snapsure import SnapshotStore
 from snapsure.errors import StorageError, StoreLocked
 from snapsure.snapshots import _lock
-from tests import processes
+from tests.support import processes
 
 LOADED = ("torch", "snapsure.snapshots")
 

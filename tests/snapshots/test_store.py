@@ -23,7 +23,7 @@ from snapsure.errors import (
     WrongArchitecture,
 )
 from snapsure.snapshots import _weights
-from tests import processes
+from tests.support import processes
 
 
 @pytest.fixture

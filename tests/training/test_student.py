@@ -19,8 +19,8 @@ from snapsure.networks._data import Rows, joined
 from snapsure.training import _targets
 from snapsure.training._epochs import read_history
 from snapsure.training._targets import Targets, slots_of
-from tests import processes
-from tests.training.problem import CLASSES, network, points, trained
+from tests.support import processes
+from tests.support.problem import CLASSES, network, points, trained
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +313,7 @@ TWO = """
     from snapsure import Student
     from snapsure.training import _targets
     from snapsure.training._fabric import launched
-    from tests.training.problem import network, points
+    from tests.support.problem import network, points
 
     if __name__ == "__main__":
         _targets._PART = 256
@@ -352,7 +352,7 @@ CODE = """
     import torch
     torch.set_num_threads(1)
     from snapsure import Student
-    from tests.training.problem import network, points
+    from tests.support.problem import network, points
 
     out, snapshots, kind, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     if calls:
@@ -375,7 +375,7 @@ CODE = """
 @pytest.mark.slow
 def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(store, tmp_path):
     """Killed amid targets, amid epochs, while files are replaced, and at the very end."""
-    loaded = ("snapsure.training", "tests.training.problem", "torch._dynamo")
+    loaded = ("snapsure.training", "tests.support.problem", "torch._dynamo")
 
     def alone(out, kind="step", calls=0):
         return processes.run(CODE, out, store.path, kind, calls, loaded=loaded)

@@ -37,7 +37,7 @@ _SOURCE = "source.json"
 
 def kappas(names: list[str], reference: str | None) -> list[Any]:
     """κ functions by their names; those that refer to training data get it."""
-    from snapsure import scores
+    from snapsure import kappas as functions
 
     unknown = [name for name in names if name not in KAPPAS]
     if unknown:
@@ -54,7 +54,7 @@ def kappas(names: list[str], reference: str | None) -> list[Any]:
     made = []
     for name in names:
         kind, options = KAPPAS[name]
-        made.append(getattr(scores, kind)(*(given if name in _REFER else ()), **options))
+        made.append(getattr(functions, kind)(*(given if name in _REFER else ()), **options))
     return made
 
 

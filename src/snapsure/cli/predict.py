@@ -36,7 +36,7 @@ def predict(
     """Label, confidence and accept or not for new inputs; interrupted, the same command resumes."""
     with told("run the same command again: answers that were given are kept"):
         from snapsure._files import sha256
-        from snapsure.monitor import Monitor
+        from snapsure.decisions import Monitor
         from snapsure.predictor import Predictor
         from snapsure.predictor._answers import refuse_unknown_form, write_answers
         from snapsure.predictor._folder import CONTENT

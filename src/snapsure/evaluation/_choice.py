@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from snapsure.calibration import Platt
+from snapsure.decisions import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
 from snapsure.evaluation._evaluate import Judging

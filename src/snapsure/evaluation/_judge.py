@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from snapsure._types import Bools, Floats
-from snapsure.calibration import Platt
+from snapsure.decisions import Platt
 from snapsure.estimators import Estimator
 from snapsure.evaluation._methods import Method, errors_of
 from snapsure.evaluation._run import Run

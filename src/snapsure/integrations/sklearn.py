@@ -24,13 +24,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d  # type: igno
 
 from snapsure import _validate
 from snapsure._types import Array, Bools, Floats, Ints
-from snapsure.calibration import Platt
+from snapsure.decisions import Platt, Threshold
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator, Final
 from snapsure.evaluation._choice import choose
 from snapsure.integrations._stages import trained
 from snapsure.table import ScoreTable
-from snapsure.threshold import Threshold
 
 __all__ = ["Decision", "SelectiveEstimator"]
 

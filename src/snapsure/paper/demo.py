@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from snapsure import _files
+from snapsure.decisions import Threshold
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.evaluation import compare
 from snapsure.evaluation._result import Board
@@ -27,7 +28,6 @@ from snapsure.report.page import Report, origin_of
 from snapsure.scoring import score
 from snapsure.snapshots import Recorder, SnapshotStore
 from snapsure.table import ScoreTable
-from snapsure.threshold import Threshold
 
 SEEDS = (0, 1, 2)
 RISK = 0.02

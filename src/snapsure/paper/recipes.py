@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from snapsure.errors import InvalidInput
+from snapsure.kappas._mc_dropout import Layers, Statistic
 from snapsure.paper.augment import Augmentation
 from snapsure.paper.data import DataSet, named
 from snapsure.paper.networks import Pixels, quick, resnet18, vgg16
-from snapsure.scores._mc_dropout import Layers, Statistic
 
 
 @dataclass(frozen=True)

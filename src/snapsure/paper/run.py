@@ -8,6 +8,8 @@ from lightning.fabric import Fabric
 
 from snapsure import _files, _json
 from snapsure.errors import InvalidInput
+from snapsure.kappas import MCDropout, NNDistance, SoftmaxResponse
+from snapsure.kappas._base import Kappa
 from snapsure.paper import data
 from snapsure.paper.archive import Experiment
 from snapsure.paper.recipes import Recipe, recipe
@@ -19,8 +21,6 @@ from snapsure.paper.train import (
     train,
     validation,
 )
-from snapsure.scores import MCDropout, NNDistance, SoftmaxResponse
-from snapsure.scores._base import Kappa
 from snapsure.scoring import score
 from snapsure.scoring._recorded import recorded
 from snapsure.snapshots import Snapshots, SnapshotStore

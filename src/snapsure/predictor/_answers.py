@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from snapsure import _files, _json
 from snapsure._types import Ints
+from snapsure.decisions import Monitor
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.monitor import Monitor
 from snapsure.networks._data import Batch, Rows, row_count
 from snapsure.networks._digest import Digest
 from snapsure.predictor._parts import rows_of

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_map
 from snapsure import _files
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
+from snapsure.kappas import SoftmaxResponse
 from snapsure.networks._data import Rows
-from snapsure.scores import SoftmaxResponse
 
 if TYPE_CHECKING:
     from snapsure.predictor._predictor import Predictor

@@ -16,15 +16,14 @@ import torch
 from torch import nn
 
 from snapsure import _files, _json, estimators
-from snapsure.calibration import SCHEMA as PLATT
-from snapsure.calibration import Platt
+from snapsure.decisions import Platt, Threshold
+from snapsure.decisions._calibration import SCHEMA as PLATT
+from snapsure.decisions._threshold import SCHEMA as THRESHOLD
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.predictor._parts import made_kappa
 from snapsure.snapshots import Ensemble, SnapshotStore
 from snapsure.snapshots._base import Snapshots
-from snapsure.threshold import Threshold
-from snapsure.threshold._threshold import SCHEMA as THRESHOLD
 
 if TYPE_CHECKING:
     from snapsure.predictor._predictor import Predictor

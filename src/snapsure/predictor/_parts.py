@@ -8,11 +8,10 @@ import numpy as np
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from snapsure.decisions import Threshold
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
-from snapsure.networks._data import Rows
-from snapsure.networks._factory import imported
-from snapsure.scores import (
+from snapsure.kappas import (
     GEN,
     Doctor,
     Energy,
@@ -23,9 +22,10 @@ from snapsure.scores import (
     MCDropout,
     SoftmaxResponse,
 )
+from snapsure.networks._data import Rows
+from snapsure.networks._factory import imported
 from snapsure.snapshots._base import Snapshots
 from snapsure.table import ScoreTable
-from snapsure.threshold import Threshold
 
 _KAPPAS: dict[str, type[Kappa]] = {
     "softmax": SoftmaxResponse,

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from snapsure._types import Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.kappas._base import Kappa
+from snapsure.kappas._logits import Logits
 from snapsure.networks._data import (
     BATCH,
     Rows,
@@ -32,8 +34,6 @@ from snapsure.networks._network import (
     versions,
 )
 from snapsure.networks._replay import cloned
-from snapsure.scores._base import Kappa
-from snapsure.scores._logits import Logits
 from snapsure.scoring._worker import columns_of, mean_kappa, vote, watched
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import SnapshotStore

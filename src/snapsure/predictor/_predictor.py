@@ -11,11 +11,11 @@ from torch import nn
 
 from snapsure import _validate
 from snapsure._types import Bools, Floats, Ints
-from snapsure.calibration import Platt
+from snapsure.decisions import Monitor, Platt, Threshold
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.estimators._base import refuse_no_table
-from snapsure.monitor import Monitor
+from snapsure.kappas import Kappa
 from snapsure.networks._data import Rows
 from snapsure.networks._network import device_named
 from snapsure.predictor._parts import (
@@ -29,11 +29,9 @@ from snapsure.predictor._parts import (
     settled,
 )
 from snapsure.predictor._passes import Passes
-from snapsure.scores import Kappa
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import opened
 from snapsure.table import ScoreTable
-from snapsure.threshold import Threshold
 
 _MEMORY = 4 << 30
 

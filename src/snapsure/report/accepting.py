@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from snapsure._types import Bools, Floats, Ints
+from snapsure.decisions import upper_bound
 from snapsure.evaluation._numbers import best_curve
 from snapsure.metrics._rank import tie_groups
-from snapsure.threshold import upper_bound
 
 POSITIONS = 200  # of the slider, in even steps of coverage
 DELTAS = (0.1, 0.05, 0.01, 0.001)

@@ -7,6 +7,7 @@ import numpy as np
 
 from snapsure import _validate
 from snapsure._types import Floats, Ints
+from snapsure.decisions import Threshold
 from snapsure.errors import Infeasible
 from snapsure.estimators import AES, LES, PES, Estimator, Final
 from snapsure.evaluation import Splits, evaluate
@@ -16,7 +17,6 @@ from snapsure.evaluation._result import Result
 from snapsure.metrics import Interval
 from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
-from snapsure.threshold import Threshold
 
 AVERAGED = "AES k=30"
 METHODS: dict[str, type[Estimator]] = {FINAL: Final, AVERAGED: AES, "PES": PES, "LES": LES}

@@ -8,7 +8,7 @@ import numpy as np
 
 from snapsure import _validate
 from snapsure._types import Bools, Floats, Ints
-from snapsure.calibration import Platt
+from snapsure.decisions import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES, PES, Estimator
 from snapsure.evaluation._methods import FINAL

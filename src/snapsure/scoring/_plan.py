@@ -16,9 +16,9 @@ from torch import nn
 
 from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.kappas._base import Kappa
 from snapsure.networks._data import Rows
 from snapsure.networks._network import refuse_no_network
-from snapsure.scores._base import Kappa
 from snapsure.scoring._claim import KEPT, PREPARED, Claim
 from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots

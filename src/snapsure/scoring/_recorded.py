@@ -9,10 +9,10 @@ from snapsure import _validate
 from snapsure._spacing import choose
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
+from snapsure.kappas._base import Kappa, softmax_of
+from snapsure.kappas._logits import Logits
+from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._recorded import RecordedLogits
-from snapsure.scores._base import Kappa, softmax_of
-from snapsure.scores._logits import Logits
-from snapsure.scores._softmax import SoftmaxResponse
 from snapsure.scoring._worker import vote
 from snapsure.table import ScoreTable
 

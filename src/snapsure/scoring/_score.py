@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 from snapsure.errors import InvalidInput
-from snapsure.scores._base import Kappa
-from snapsure.scores._softmax import SoftmaxResponse
+from snapsure.kappas._base import Kappa
+from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.scoring._executor import Executor, LocalExecutor
 from snapsure.scoring._plan import Plan, make_plan
 from snapsure.snapshots._base import Snapshots

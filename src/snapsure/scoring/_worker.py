@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from snapsure import _validate
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
+from snapsure.kappas._base import Kappa, exponentials
 from snapsure.networks._data import first_rows, refuse_infinite, row_count, to_device
 from snapsure.networks._digest import Digest
 from snapsure.networks._network import Network, not_taken, one_logit, private_copy
 from snapsure.networks._replay import cloned
-from snapsure.scores._base import Kappa, exponentials
 from snapsure.scoring._kept import Columns, Kept, OtherRows
 from snapsure.scoring._plan import Piece, Plan
 

@@ -17,10 +17,10 @@ from snapsure import _files, _sealed
 from snapsure._spacing import choose
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.kappas._base import exponentials
 from snapsure.networks._data import Rows, first_rows, row_count
 from snapsure.networks._network import Network, not_taken, private_copy
 from snapsure.networks._replay import cloned
-from snapsure.scores._base import exponentials
 from snapsure.snapshots._base import Snapshots
 
 _PART = 1 << 12  # rows of a file …

@@ -1,0 +1,5 @@
+"""A network that is ready to deploy."""
+
+from tests.support.deployed import deployed
+
+__all__ = ["deployed"]

@@ -1,0 +1,494 @@
+"""The monitor against the definition, point by point, and against what it promises."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import betaln
+from scipy.stats import binomtest
+
+from snapsure import Monitor, Threshold
+from snapsure.decisions import Alarm
+from snapsure.decisions._betting import Bets, RankCuts, rate_interval, start_weights
+from snapsure.decisions._monitor import _RISK_ODDS, _SHIFT_ODDS
+from snapsure.errors import CorruptFile, InvalidInput
+
+THRESHOLD = Threshold(0.5, 0.5)
+
+
+def watch(held_out=None, risk=0.1, **settings):
+    return Monitor(THRESHOLD, held_out, risk=risk, **settings)
+
+
+def reference(seed=0, n=200):
+    return np.random.default_rng(seed).random(n)
+
+
+def stream(seed, n, ties=False):
+    """κ, and errors of 10 % among the accepted, some not known."""
+    rng = np.random.default_rng([seed, 1])
+    kappa = rng.random(n).round(1) if ties else rng.random(n)
+    errors = (rng.random(n) < 0.1).astype(float)
+    errors[rng.random(n) < 0.3] = np.nan
+    return kappa, errors
+
+
+def weight(s):
+    """Of a start at the s-th point: half at once, half spread thinner and thinner."""
+    later = [0.5 / (1 + math.log1p(t / 1000)) for t in (s - 1, s)]
+    return later[0] - later[1] + (0.5 if s == 1 else 0)
+
+
+def slow_evidence(answers, odds):
+    """The definition: every bet, started at every point. Answers are lists of (yes, chance)."""
+    t = len(answers)
+    total = 0.0
+    for question in range(len(answers[0])):
+        for m in odds:
+            for s in range(1, t + 1):
+                wealth = weight(s)
+                for i in range(s - 1, t):
+                    yes, chance = answers[i][question]
+                    claimed = m * chance / (1 - chance + m * chance)
+                    wealth *= claimed / chance if yes else (1 - claimed) / (1 - chance)
+                total += wealth
+    bets = len(answers[0]) * len(odds)
+    return total / bets + 1 - sum(weight(s) for s in range(1, t + 1))
+
+
+def slow_ranks(held_out, kappa, seed=0):
+    """For each value and cut: is it above, and the share of gaps of all before that are."""
+    pairs = sorted(
+        zip(held_out, np.random.default_rng([seed, 0]).random(len(held_out)), strict=True)
+    )
+    cuts = [pairs[j * (len(pairs) + 1) // 16 - 1] for j in range(1, 16)]
+    ties = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
+    answers = []
+    for value in kappa:
+        new = (value, ties.random())
+        gaps = [(sum(old > cut for old in pairs) + 1) / (len(pairs) + 1) for cut in cuts]
+        answers.append([(new > cut, chance) for cut, chance in zip(cuts, gaps, strict=True)])
+        pairs.append(new)
+    return answers
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_evidence_is_the_definitions(ties):
+    held_out = reference(n=50).round(1) if ties else reference(n=50)
+    kappa, errors = stream(2, 60, ties)
+    kappa[30:] **= 3
+    monitor = watch(held_out)
+    monitor.update(kappa, errors)
+    shift = slow_evidence(slow_ranks(held_out, kappa), _SHIFT_ODDS)
+    assert monitor._shift_bets.now == pytest.approx(math.log(shift), abs=1e-9)
+    counted = [(e == 1, 0.1) for k, e in zip(kappa, errors, strict=True) if k >= 0.5 and e == e]
+    risk = slow_evidence([[answer] for answer in counted], _RISK_ODDS)
+    assert monitor._risk_bets.now == pytest.approx(math.log(risk), abs=1e-9)
+    assert monitor.labelled == len(counted)
+
+
+def test_weights_of_the_starts_sum_to_one():
+    weights, waiting = start_weights(0, 5000)
+    assert weights == pytest.approx([weight(s) for s in range(1, 5001)], rel=1e-9)
+    assert waiting == pytest.approx(1 - np.cumsum(weights))
+    assert start_weights(3000, 5)[0] == pytest.approx(weights[3000:3005], rel=1e-12)
+    far = 10**15  # where a difference of what waits would be nothing but rounding
+    assert start_weights(far, 1)[0][0] == pytest.approx(
+        0.5 / far / (1 + math.log(far / 1000)) ** 2, rel=1e-6
+    )
+
+
+@pytest.mark.parametrize(("rate", "fair"), [(0.2, True), (0.1, False)])
+def test_bets_on_the_risk_are_fair_at_the_promise_and_lose_below_it(rate, fair):
+    """The mean of the evidence over all streams of ten answers."""
+    mean = 0.0
+    for answers in itertools.product([False, True], repeat=10):
+        bets = Bets(1, _RISK_ODDS, 100.0)
+        bets.play(np.array(answers)[:, None], np.array([[0.2]]))
+        mean += math.exp(bets.now) * rate ** sum(answers) * (1 - rate) ** (10 - sum(answers))
+    assert mean == pytest.approx(1) if fair else mean < 0.95
+
+
+def test_bets_on_ranks_are_fair_whatever_the_distribution():
+    """The mean of the evidence over all ranks that two values can have among twenty others."""
+    held_out = np.arange(1.0, 21)
+    mean = 0.0
+    for first, second in itertools.product(range(21), range(22)):
+        order = sorted([*held_out, first + 0.5])
+        edges = [0.0, *order, 22.0]
+        values = np.array([first + 0.5, (edges[second] + edges[second + 1]) / 2])
+        bets = Bets(15, _SHIFT_ODDS, 100.0)
+        bets.play(*RankCuts(held_out, 15, seed=0).place(values))
+        mean += math.exp(bets.now) / (21 * 22)
+    assert mean == pytest.approx(1)
+
+
+@given(st.lists(st.integers(1, 400), max_size=6), st.booleans())
+def test_how_the_stream_is_cut_does_not_matter(sizes, ties):
+    kappa, errors = stream(3, 1000, ties)
+    kappa[600:] **= 2
+    held_out = reference().round(1) if ties else reference()
+    whole, parts = watch(held_out), watch(held_out)
+    whole.update(kappa, errors)
+    for piece in np.split(np.arange(1000), np.minimum(np.cumsum(sizes), 1000)):
+        if piece.size:
+            parts.update(kappa[piece], errors[piece])
+    assert same(parts, whole)
+    assert whole.alarms
+    assert parts._cuts.state == whole._cuts.state  # the random order of ties too
+    later = watch(held_out)
+    later.update(kappa)
+    later.feedback(kappa, errors)
+    assert same(later, whole)
+
+
+def same(a, b):
+    counts = [(m.seen, m.coverage, m.labelled, m.risk) for m in (a, b)]
+    where = [[(alarm.kind, alarm.since, alarm.cut) for alarm in m.alarms] for m in (a, b)]
+    evidence = [[v for _, bets in m._bets() for v in (bets.now, bets.peak)] for m in (a, b)]
+    return (
+        counts[0] == counts[1]
+        and where[0] == where[1]
+        and np.allclose(*evidence, rtol=0, atol=1e-9)
+    )
+
+
+def test_saved_and_resumed_is_as_if_it_never_stopped(tmp_path):
+    path = tmp_path / "monitor.json"
+    unbroken = watch(reference(), seed=3)
+    watch(reference(), seed=3).save(path)
+    for seed in range(4):
+        batch = stream(seed, 700, ties=seed % 2 == 0)
+        unbroken.update(*batch)
+        resumed = Monitor.load(path)
+        resumed.update(*batch)
+        resumed.save(path)
+    assert Monitor.load(path).as_dict() == unbroken.as_dict()
+    assert Monitor.load(path).alarms == unbroken.alarms
+
+
+def test_memory_is_fixed(tmp_path):
+    sizes = []
+    for n in (100, 100_000):
+        monitor = watch(reference(n=n))
+        monitor.update(*stream(0, n))
+        monitor.save(tmp_path / "monitor.json")
+        content = json.loads((tmp_path / "monitor.json").read_text())
+        sizes.append(sum(len(part) for part in (*content["cuts"].values(),) if type(part) is list))
+        sizes.append(sum(len(content[f"{kind}_bets"]["log_wealth"]) for kind in ("risk", "shift")))
+    assert sizes[:2] == sizes[2:] == [45, 66]
+
+
+def test_no_evidence_is_too_great():
+    monitor = watch(reference(), risk=0.001)
+    monitor.update(np.full(5000, 0.999), np.ones(5000))
+    assert monitor._risk_bets.peak > 5000
+    assert monitor.evidence["risk"] == math.exp(709)
+    monitor.update(reference(1, 5000), np.zeros(5000))
+    assert np.isfinite(monitor._risk_bets.now)
+    assert [alarm.kind for alarm in monitor.alarms] == ["risk", "shift"]
+
+
+def changed(seed, n=20_000, **change):
+    """A monitor after a long good time, and then 4,000 answers of which something is changed."""
+    rng = np.random.default_rng([seed, 2])
+    monitor = watch(rng.random(2000))
+    monitor.update(rng.random(n), rng.random(n) < 0.1)
+    assert monitor.alarms == []
+    kappa = rng.random(4000) ** change.get("power", 1)
+    monitor.update(kappa, rng.random(4000) < change.get("rate", 0.1))
+    return monitor
+
+
+def test_a_higher_error_rate_is_found_by_labels_alone():
+    (alarm,) = changed(0, rate=0.2).alarms
+    assert alarm.kind == "risk"
+    assert alarm.expected == 0.1
+    assert 0.15 < alarm.observed < 0.3
+    assert alarm.since < 0.51 * 20_000 + 1000
+    assert str(alarm) == (
+        f"risk above the promise: about {alarm.observed:.3g} of the accepted answers are wrong, at "
+        f"most 0.1 was promised; raised at labelled answer {alarm.since:,} "
+        f"(e-value {alarm.evidence:.3g})"
+    )
+
+
+def test_less_sure_answers_are_found_without_labels():
+    (alarm,) = changed(0, power=1.5).alarms
+    assert alarm.kind == "shift"
+    assert 20_000 < alarm.since < 22_000
+    assert alarm.observed < alarm.expected == pytest.approx(1 - alarm.cut, abs=0.03)
+    assert alarm.evidence >= 2 / 0.05
+    assert str(alarm) == (
+        f"confidences have shifted: about {alarm.observed:.3g} of them lie above {alarm.cut:.4g}, "
+        f"{alarm.expected:.3g} did before; raised at answer {alarm.since:,} "
+        f"(e-value {alarm.evidence:.3g})"
+    )
+
+
+def test_which_alarms_are_on():
+    kappa = reference(n=2000)
+    promising = Threshold.at_risk(kappa, kappa < 0.1, risk=0.2)
+    assert Monitor(promising)._promise == promising.risk_bound <= 0.2
+    assert watch().evidence == {"risk": 1.0}
+    assert Monitor(THRESHOLD, reference()).evidence == {"shift": 1.0}
+    both = watch(reference())
+    assert both.evidence == {"risk": 1.0, "shift": 1.0}
+    assert watch()._risk_bets.level == math.log(1 / 0.05)
+    assert both._risk_bets.level == both._shift_bets.level == math.log(2 / 0.05)
+
+
+def test_what_there_is_to_read():
+    monitor = watch()
+    assert (monitor.seen, monitor.coverage, monitor.labelled, monitor.risk) == (0, None, 0, None)
+    assert repr(monitor) == "<Monitor: 0 answers, no alarm>"
+    monitor.update(0.9)
+    monitor.update([0.9, 0.5, 0.2], [None, 0, 1])
+    monitor.feedback(0.9, True)
+    assert (monitor.seen, monitor.coverage, monitor.labelled) == (4, 0.75, 2)
+    assert monitor.risk.estimate == 0.5
+    assert repr(monitor) == (
+        "<Monitor: 4 answers, 0.75 accepted (0.5 at fitting), 2 labelled: risk 0.5 (at most 0.1 "
+        "promised), no alarm>"
+    )
+    silent = Monitor(THRESHOLD, reference())
+    silent.update([0.9], [0])
+    assert repr(silent) == (
+        "<Monitor: 1 answers, 1 accepted (0.5 at fitting), 1 labelled: risk 0, no alarm>"
+    )
+
+
+@pytest.mark.parametrize(("yes", "n"), [(0, 1), (0, 40), (3, 40), (40, 40), (700, 20_000)])
+def test_the_interval_ends_where_the_bets_have_won(yes, n):
+    interval = rate_interval(yes, n, 0.05)
+    assert interval.low <= interval.estimate == yes / n <= interval.high
+    assert (interval.low == 0) == (yes == 0)
+    assert (interval.high == 1) == (yes == n)
+    for p in interval[1:]:
+        if 0 < p < 1:
+            won = betaln(yes + 0.5, n - yes + 0.5) - betaln(0.5, 0.5)
+            won -= yes * math.log(p) + (n - yes) * math.log1p(-p)
+            assert won == pytest.approx(math.log(20), abs=1e-6)
+
+
+def monitors(k=3, **change):
+    made = []
+    for seed in range(k):
+        monitor = watch(reference(n=1000))
+        monitor.update(*stream(seed, 3000))
+        made.append(monitor)
+    kappa, _ = stream(9, 2000)
+    made[1].update(kappa ** change.get("power", 1), np.random.default_rng(0).random(2000) < 0.3)
+    return made
+
+
+def test_merged_counts_add_up_in_any_order():
+    a, b, c = monitors(power=2)
+    merged = a.merge(b, c)
+    assert merged.seen == 11_000
+    assert merged.labelled == a.labelled + b.labelled + c.labelled
+    assert merged.coverage == pytest.approx(
+        sum(m.seen * m.coverage for m in (a, b, c)) / merged.seen
+    )
+    assert [alarm.kind for alarm in merged.alarms] == ["risk", "shift"]
+    assert merged.alarms == b.alarms
+    for other in (c.merge(a, b), a.merge(b).merge(c), a.merge(c.merge(b)), b.merge(a.merge(c))):
+        assert repr(other) == repr(merged)
+        assert (other.alarms, other.evidence, other.risk) == (
+            merged.alarms,
+            merged.evidence,
+            merged.risk,
+        )
+    assert repr(merged).startswith("<Monitor: 11,000 answers of 3 streams, ")
+
+
+def test_a_merge_leaves_its_parts_alone_and_is_for_reading(tmp_path):
+    a, b, _ = monitors()
+    before = json.dumps([a.as_dict(), b.as_dict()])
+    merged = a.merge(b)
+    assert json.dumps([a.as_dict(), b.as_dict()]) == before
+    sentence = (
+        r"^a merged monitor must not be updated, got one of 2 streams: "
+        r"update its parts, and merge them again$"
+    )
+    with pytest.raises(InvalidInput, match=sentence):
+        merged.update([0.5])
+    with pytest.raises(InvalidInput, match=sentence):
+        merged.feedback([0.5], [0])
+    merged.save(tmp_path / "merged.json")
+    assert Monitor.load(tmp_path / "merged.json").as_dict() == merged.as_dict()
+    alone = a.merge()
+    alone.update([0.5])
+    assert alone.seen == a.seen + 1
+
+
+def test_of_many_streams_one_must_show_the_evidence_for_all():
+    monitor = watch()
+    while not monitor.alarms:
+        monitor.update(0.9, 1)
+    assert 20 <= monitor.evidence["risk"] < 20 * 15
+    others = [watch() for _ in range(15)]
+    assert monitor.merge(*others).alarms == []
+    while monitor.evidence["risk"] < 20 * 16:
+        monitor.update(0.9, 1)
+    assert monitor.merge(*others).alarms == monitor.alarms
+
+
+@pytest.mark.parametrize(
+    ("act", "sentence"),
+    [
+        (
+            lambda: Monitor(0.5),
+            "`threshold` must be a Threshold, got float: make one by `Threshold.at_risk`",
+        ),
+        (
+            lambda: Monitor(THRESHOLD),
+            "a monitor must have something to compare with, got a threshold that promises no risk "
+            "and no `confidence`: pass the held-out confidences, or `risk`",
+        ),
+        (
+            lambda: watch([0.5] * 14),
+            "`confidence` must hold at least 15 held-out points, got 14: hold out more",
+        ),
+        (
+            lambda: watch(alpha=5),
+            "`alpha` must lie in (0, 1), got 5: write 5 % as 0.05",
+        ),
+        (
+            lambda: watch(risk=1),
+            "`risk` must lie in (0, 1), got 1: write 95 % as 0.95",
+        ),
+        (
+            lambda: watch(seed=-1),
+            "`seed` must be a whole number ≥ 0, got -1: raise it",
+        ),
+        (
+            lambda: watch().update([0.5, np.nan]),
+            "`confidence` must be finite, got 1 NaN (first at row 1): drop or impute those rows",
+        ),
+        (
+            lambda: watch().update([]),
+            "`confidence` must hold at least one value, got shape (0,): pass a non-empty set",
+        ),
+        (
+            lambda: watch().update([[0.5]]),
+            "`confidence` must be 1-D (n,), got shape (1, 1): pass one row per call",
+        ),
+        (
+            lambda: watch().update([0.5, 0.6], [0]),
+            "`errors` must have one value per point of `confidence`, got 1 for 2: pass both from "
+            "the same rows",
+        ),
+        (
+            lambda: watch().update([0.5, 0.6], [0, -1]),
+            "`errors` must be 0 (right), 1 (wrong) or NaN (not known), got -1 at row 1: write NaN "
+            "where no label came back",
+        ),
+        (
+            lambda: watch().feedback([0.5, 0.6], [[0, 1]]),
+            "`errors` must be 1-D (n,), got shape (1, 2): pass one value per point",
+        ),
+        (
+            lambda: watch().merge(3),
+            "`others` must be monitors, got int: load them first",
+        ),
+        (
+            lambda: watch().merge(watch(alpha=0.1)),
+            "`others` must watch the same threshold, promise and alpha, got theta 0.5 at coverage "
+            "0.5, risk 0.1, alpha 0.1 on risk for theta 0.5 at coverage 0.5, risk 0.1, alpha 0.05 "
+            "on risk: make all monitors alike",
+        ),
+    ],
+)
+def test_what_is_refused(act, sentence):
+    with pytest.raises(InvalidInput) as caught:
+        act()
+    assert str(caught.value) == sentence
+
+
+def test_a_refused_batch_changes_nothing():
+    monitor = watch(reference())
+    monitor.update(*stream(0, 100))
+    before = json.dumps(monitor.as_dict())
+    with pytest.raises(InvalidInput):
+        monitor.update([0.5, 0.6], [0, 2])
+    assert json.dumps(monitor.as_dict()) == before
+
+
+@pytest.mark.parametrize(
+    ("part", "first", "must"),
+    [
+        ("cuts", "kappa", "a list of 15"),
+        ("risk_bets", "points", "a whole number ≥ 0"),
+        ("shift_bets", "points", "a whole number ≥ 0"),
+    ],
+)
+def test_a_damaged_file_is_told(tmp_path, part, first, must):
+    path = tmp_path / "monitor.json"
+    watch(reference()).save(path)
+    content = json.loads(path.read_text())
+    content[part] = {"log_wealth": [1.0]}
+    path.write_text(json.dumps({**content, "sha256": None}))
+    with pytest.raises(CorruptFile) as caught:
+        Monitor.load(path)
+    assert str(caught.value) == (
+        f"{path} must be a saved Monitor, got something else (`{part}.{first}` must be {must}, got "
+        "nothing): restore it, or save it again"
+    )
+
+
+def test_an_alarm_can_be_read_by_a_program():
+    alarm = Alarm("risk", 7, 41.0, 0.2, 0.1)
+    assert alarm._asdict() == {
+        "kind": "risk",
+        "since": 7,
+        "evidence": 41.0,
+        "observed": 0.2,
+        "expected": 0.1,
+        "cut": None,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ties", [False, True])
+def test_false_alarms_are_at_most_alpha(ties):
+    """At the edge of both hypotheses: errors exactly as promised, held-out points drawn anew."""
+    streams, alpha, false = 400, 0.2, 0
+    for seed in range(streams):
+        rng = np.random.default_rng([seed, 3])
+        held_out, kappa = rng.random(300), rng.random(10_000)
+        if ties:
+            held_out, kappa = held_out.round(1), kappa.round(1)
+        monitor = watch(held_out, risk=0.05, alpha=alpha, seed=seed)
+        monitor.update(kappa, rng.random(kappa.size) < 0.05)
+        false += bool(monitor.alarms)
+    assert binomtest(false, streams, alpha, alternative="greater").pvalue > 1e-3
+
+
+def test_thresholds_by_group_are_refused():
+    rng = np.random.default_rng(0)
+    confidence = rng.random(4000)
+    errors = rng.random(4000) > confidence
+    grouped = Threshold.at_risk(confidence, errors, 0.2, groups=rng.integers(0, 2, 4000))
+    with pytest.raises(InvalidInput, match="got one for each of 2 groups: watch each group by"):
+        Monitor(grouped, confidence)
+
+
+def test_errors_that_are_no_column():
+    monitor = Monitor(Threshold(0.5, 0.5), risk=0.1)
+    for errors, told in (
+        ([[0, 1], [1]], "a rectangular array, got rows of different lengths"),
+        ((error for error in [0, 1]), "an array or a list, got generator"),
+        ([[0, 1]], r"1-D \(n,\), got shape \(1, 2\)"),
+    ):
+        with pytest.raises(InvalidInput, match=f"^`errors` must be {told}"):
+            monitor.update([0.5, 0.6], errors)
+    assert monitor.seen == 0
+    for alone in (1, 1.0, np.float64(1), np.array(1), torch.tensor(1), True):
+        monitor.feedback(0.7, alone)
+    assert (monitor.labelled, monitor.risk.estimate) == (6, 1)

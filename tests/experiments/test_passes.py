@@ -1,0 +1,173 @@
+"""The study of few passes: its trainings, made small, and what is committed of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from experiments import cifar10
+from experiments.passes import __main__ as study
+from experiments.passes import tasks, trainings
+from experiments.passes.tasks import Task, image_network
+from snapsure import compare
+from snapsure.evaluation._archive import open_contest
+from snapsure.paper import data
+from tests.support.problem import CLASSES, points
+from tools import passes_tables
+
+ROOT = Path(__file__).parents[2]
+
+
+def network():
+    return nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES))
+
+
+def shaken(x):
+    return x + 0.1 * torch.randn_like(x)
+
+
+def small_task(*_):
+    return Task(
+        "words", points(400), points(200, seed=1), network, shaken, 5e-4, 10, 3, CLASSES, seeds=2
+    )
+
+
+@pytest.mark.slow
+def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "task_of", small_task)
+    out, packed = tmp_path / "runs", tmp_path / "packed"
+    study.main(out, ["words"], seed=[0])
+    files = sorted(out.rglob("training.json"))
+    assert len(files) == 9
+    before = [path.stat().st_mtime_ns for path in files]
+    study.main(out, ["words"], seed=[0])
+    assert [path.stat().st_mtime_ns for path in files] == before
+    study.main(out, ["words"], packed=packed)  # of seed 1 nothing is trained: it is left out
+    (run,) = open_contest(packed)["words"]
+    about = json.loads((packed / "contest.json").read_text())
+    assert [one["seed"] for one in about["trainings"]["words"]] == [0]
+    study.main(tmp_path / "another machine", ["words"], seed=[1])
+    study.main(tmp_path / "another machine", ["words"], packed=packed)  # adds what is new
+    again, added = open_contest(packed)["words"]
+    assert (again.table.y_hat == run.table.y_hat).all()
+    assert (added.table.kappa("softmax") != run.table.kappa("softmax")).any()
+    about = json.loads((packed / "contest.json").read_text())
+    assert [one["seed"] for one in about["trainings"]["words"]] == [0, 1]
+    assert run.table.epochs.tolist() == [2, 4, 6, 8, 10]
+    old = "student, of the old answers"
+    assert (run.others[old][1] == run.table.y_hat).all()
+    assert (run.passes[old], run.passes["student"]) == (2, 1)
+    assert run.trainings[old] == run.trainings["student"] == pytest.approx(2 + 4 / 30, abs=0.01)
+    assert run.trainings["second network"] == 1
+    logits = np.load(out / "words" / "seed-0" / "student" / "logits.npy")
+    assert (run.others["student"][1] == logits.argmax(axis=1)).all()
+    board = compare(run, metric="aurc").boards["data"]
+    assert {"SAT", "CRL", "FMFP", "label smoothing", "second network"} <= {
+        row.method for row in board.rows
+    }
+
+
+def test_flat_gradients_are_those_at_the_worst_place_nearby():
+    torch.manual_seed(0)
+    model, (x, y) = nn.Linear(4, CLASSES), points(50)
+
+    def cost():
+        return nn.functional.cross_entropy(model(x), y)
+
+    before = [weight.detach().clone() for weight in model.parameters()]
+    first = torch.autograd.grad(cost(), [*model.parameters()])
+    length = torch.cat([step.flatten() for step in first]).norm()
+    moved = nn.Linear(4, CLASSES)
+    for weight, start, step in zip(moved.parameters(), before, first, strict=True):
+        weight.data = start + 0.05 * step / length
+    wanted = torch.autograd.grad(nn.functional.cross_entropy(moved(x), y), [*moved.parameters()])
+    trainings._flat_gradients(model, cost)
+    for weight, start, gradient in zip(model.parameters(), before, wanted, strict=True):
+        assert torch.allclose(weight.grad, gradient, atol=1e-6)
+        assert torch.allclose(weight, start, atol=1e-6)
+    assert not torch.allclose(model.weight.grad, first[0], atol=1e-4)
+
+
+def test_parquet_of_the_packages_sprites_is_what_train_reads(tmp_path, monkeypatch):
+    """Every pixel and label, in order, through the files that `snapsure train` takes."""
+    from PIL import Image
+
+    monkeypatch.setenv("SNAPSURE_CACHE", str(tmp_path / "cache"))
+    pixels = np.random.default_rng(1).integers(0, 256, (12, 1024, 3)).astype(np.uint8)
+    for i in range(cifar10.BATCHES):
+        Image.fromarray(pixels[2 * i : 2 * i + 2]).save(tmp_path / f"data_batch_{i + 1}.png")
+    Image.fromarray(pixels[10:]).save(tmp_path / "test_batch.png")
+    (tmp_path / "train_lables.json").write_text(json.dumps([*range(10)]))
+    (tmp_path / "test_lables.json").write_text(json.dumps([7, 3]))
+    cifar10.main(tmp_path, tmp_path / "parquet")
+    train, test = (data.load("cifar10", part, tmp_path / "parquet") for part in ("train", "test"))
+    assert np.array_equal(train.pixels.numpy(), pixels[:10].reshape(10, 32, 32, 3))
+    assert np.array_equal(test.pixels.numpy(), pixels[10:].reshape(2, 32, 32, 3))
+    assert (train.labels.tolist(), test.labels.tolist()) == ([*range(10)], [7, 3])
+
+
+def test_images_of_the_packages_sprites(tmp_path):
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 1024, 3)).astype(np.uint8)
+    for name, labels, rows in (
+        ("data_batch_1.png", "train_lables.json", pixels),
+        ("test_batch.png", "test_lables.json", pixels[:3]),
+    ):
+        Image.fromarray(rows).save(tmp_path / name)
+        (tmp_path / labels).write_text(json.dumps([3, 1, 4, 1, 5, 9, 2, 6]))
+    task = tasks.cifar10(tmp_path)
+    assert task.train[0].shape == (6, 3, 32, 32)
+    assert task.train[1].tolist() == [3, 1, 4, 1, 5, 9]
+    assert task.test[1].tolist() == [3, 1, 4]
+    shown = (task.train[0][2, :, 5, 7] + 1) * 128
+    assert shown.tolist() == pixels[2, 5 * 32 + 7].tolist()
+    assert image_network(10)(task.test[0]).shape == (3, 10)
+    assert {*tasks._mirrored(task.train[0]).flatten().tolist()} == {
+        *task.train[0].flatten().tolist()
+    }
+
+
+@pytest.fixture(scope="module")
+def found():
+    return passes_tables.study()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "make"),
+    [
+        (passes_tables.README, passes_tables.readme_table),
+        (passes_tables.PAGE, passes_tables.page_table),
+    ],
+)
+def test_tables_say_what_the_study_found(found, path, make):
+    """Every number, and which are bold: `python -m tools.passes_tables` writes them anew."""
+    text = path.read_text()
+    assert passes_tables.replaced(text, make(found)) == text
+
+
+@pytest.mark.slow
+def test_the_tables_numbers_are_the_comparisons(found):
+    row = next(line for line in passes_tables.page_table(found) if line.startswith("| SAT |"))
+    words = found.boards["words"]["SAT"]
+    cell = row.split(" | ")[5]
+    assert f"{100 * words.error:.1f} %, {1e3 * words.aurc:.1f}, " in cell
+    assert float(cell.split(", ")[2].strip("*")) == pytest.approx(words.gain.estimate, abs=0.05)
+    assert ("**" in cell) == (words.p_holm < 0.05)
+    runs = [gain for board in found.boards.values() for gain in board["SAT"].gains]
+    assert row.split(" | ")[3] == f"{sum(np.array(runs) > 0)} of {len(runs)}"
+
+
+@pytest.mark.slow
+def test_seeds_are_said(found):
+    """How many of each task, in both texts."""
+    about = json.loads((ROOT / "results" / "passes" / "contest.json").read_text())
+    for name, some in about["trainings"].items():
+        assert len(some) == found.boards[name].runs
+        told = f"{name}: {len(some)} seed{'s' if len(some) > 1 else ''}"
+        assert told in passes_tables.README.read_text()
+        assert told in passes_tables.PAGE.read_text()

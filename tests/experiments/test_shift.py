@@ -1,0 +1,136 @@
+"""Images under a shift: the study made small, and what is committed of it."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from lightning.fabric import Fabric
+from PIL import Image
+
+from experiments import shift
+from snapsure import AES, LES, Final, eaurc, score
+from snapsure.paper import recipes
+from snapsure.paper.run import Study, claim, train_one
+from snapsure.paper.train import build, validation
+from snapsure.scoring._recorded import recorded
+from snapsure.snapshots import SnapshotStore
+from tests.support.tiny import TEST, TINY
+from tools import harder_tables
+
+JUDGED = 60
+
+
+def test_jpeg_is_what_a_file_of_that_quality_holds():
+    pixels = torch.randint(0, 256, (3, 32, 32, 3), generator=torch.Generator().manual_seed(0))
+    changed = shift.jpeg(pixels.float(), 5)
+    file = io.BytesIO()
+    Image.fromarray(pixels[1].to(torch.uint8).numpy()).save(file, "JPEG", quality=40)
+    assert np.array_equal(changed[1].numpy(), np.asarray(Image.open(file)))
+
+
+def test_every_shift_is_of_whole_pixels_and_grows():
+    ramp = torch.linspace(40, 200, 32).view(1, 1, 32, 1).expand(2, 32, 32, 3)
+    drawn = torch.randint(0, 40, ramp.shape, generator=torch.Generator().manual_seed(1))
+    pixels = (ramp + drawn).to(torch.uint8)
+    found = {(name, level): made for name, level, made in shift.shifted(pixels)}
+    assert torch.equal(found.pop((shift.CLEAN, 0)), pixels)
+    assert len(found) == 4 * 3
+    for name in shift.SHIFTS:
+        moved = [found[name, level] for level in (1, 3, 5)]
+        assert all(made.dtype == torch.uint8 for made in moved)
+        away = [(made.float() - pixels.float()).abs().mean() for made in moved]
+        assert 0 < away[0] < away[1] < away[2]
+
+
+@pytest.fixture
+def trained(cifar, tmp_path, monkeypatch):
+    monkeypatch.setitem(recipes._SMALL, "cpu-full", TINY)
+    study = Study("cifar10", "cpu-full", tmp_path / "runs", cifar)
+    claim(study)
+    parts = study.parts(lambda line: None)
+    train_one(study, 0, parts, Fabric(accelerator="cpu", devices=1), lambda line: None)
+    return study, parts
+
+
+@pytest.mark.slow
+def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path):
+    study, parts = trained
+    result = tmp_path / "shift.json"
+    shift.main(study.out, cifar, result, points=JUDGED, every=2)
+    told = json.loads(result.read_text())["cifar10"]
+    assert (told["networks"], told["points"], told["learnt_from"]) == (["seed-0"], 60, TEST - 60)
+    assert told["snapshots"] == TINY.epochs // 2
+    rows = {(row["shift"], row["severity"]): row for row in told["rows"]}
+    assert len(rows) == 13
+    folder = study.folder(0)
+    store = SnapshotStore(folder / "snapshots")
+    some = store.select([2, 4])
+    clean = recorded(validation(folder).select([2, 4])).rows(np.arange(JUDGED, TEST))
+    pixels = shift.jpeg(parts.test.pixels[:JUDGED].float(), 3).to(torch.uint8)
+    data = (pixels, parts.test.labels[:JUDGED])
+    table = score(build(TINY, parts), some, data, progress=False)
+    ways = rows["jpeg", 3]["ways"]
+    for name, made in {
+        "softmax": Final(),
+        "AES of softmax": AES(),
+        "LES of softmax": LES(),
+    }.items():
+        area = eaurc(made.fit(clean).confidence(table), table.errors)
+        assert ways[name]["eaurc"] == [pytest.approx(area, abs=1e-6)]
+    assert rows["jpeg", 3]["wrong"] == [pytest.approx(table.errors.mean(), abs=1e-6)]
+    before = (folder / "shift-60-2").stat().st_mtime_ns
+    shift.main(study.out, cifar, result, points=JUDGED, every=2)  # nothing is scored again
+    assert (folder / "shift-60-2").stat().st_mtime_ns == before
+    assert json.loads(result.read_text())["cifar10"] == told
+    lines = harder_tables.shift_table("cifar10", told)
+    assert len(lines) == 2 + 13
+    estimate = ways["AES of softmax"]["eaurc_saved"][0][0]
+    assert f"{estimate:+.1f}" in next(line for line in lines if line.startswith("| jpeg 3 |"))
+
+
+def test_the_page_has_the_tables():
+    for table in harder_tables.shifts():
+        assert "\n".join(table) + "\n" in harder_tables.PAGE.read_text()
+
+
+def test_a_cell_counts_networks_whose_interval_leaves_out_0():
+    networks = [(8.04, 1.0, 15.0), (-2.0, -5.0, 1.0), (-3.04, -5.0, -1.0)]
+    assert harder_tables.saved(networks) == "+1.0 (+8.0 -2.0 -3.0), 1 / **1**"
+
+
+def test_the_page_says_where_the_gain_is_lost():
+    told = json.loads(harder_tables.SHIFT.read_text())["cifar100"]
+    page = " ".join(harder_tables.PAGE.read_text().split())
+    assert len(told["networks"]) == 2
+    assert page.count("Two networks of") == 1
+    cells = {
+        (row["shift"], row["severity"], way): np.array(row["ways"][name]["eaurc_saved"])
+        for row in told["rows"]
+        for way, name in harder_tables.WAYS.items()
+    }
+    wrong = {(row["shift"], row["severity"]): np.mean(row["wrong"]) for row in told["rows"]}
+    lasting = [("jpeg", 1), ("jpeg", 3), ("jpeg", 5), ("blur", 1), ("noise", 1), ("contrast", 1)]
+    for way in harder_tables.WAYS:
+        assert all((cells[*shift, way][:, 1] > 0).all() for shift in lasting)
+        assert (cells["contrast", 5, way][:, 2] < 0).all()
+        for severity in (3, 5):
+            low, high = cells["noise", severity, way][:, 1:].T
+            assert (low < 0).all()
+            assert (high > 0).all()
+            assert wrong["noise", severity] > 0.975
+    for severity in (3, 5):
+        for way in ("LES", "LES, 3 passes"):
+            assert (cells["blur", severity, way][:, 1] > 0).all()
+        assert (cells["blur", severity, "AES"][:, 1] > 0).sum() == 1
+    for way in ("AES", "LES"):
+        one, other = cells["contrast", 3, way]
+        assert one[1] > 0
+        assert other[2] < 0
+    clean, packed = (cells[*shift, "LES"][:, 0].mean() for shift in (("none", 0), ("jpeg", 1)))
+    assert f"LES saves {packed:.0f} to" in page
+    assert f"where it saves {clean:.1f} % of clean images" in page
+    short = {key[:2]: cell[:, 0].mean() for key, cell in cells.items() if key[2] == "LES, 3 passes"}
+    assert [shift for shift, gain in short.items() if gain < 0] == [("contrast", 5)]
+    assert short["contrast", 5] > cells["contrast", 5, "LES"][:, 0].mean()
