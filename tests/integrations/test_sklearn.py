@@ -34,7 +34,7 @@ from xgboost import XGBClassifier
 
 from snapsure import Final, ScoreTable, Threshold
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.evaluation._choice import choose
+from snapsure.evaluation._choose import choose_estimator
 from snapsure.integrations.sklearn import Decision, SelectiveEstimator, _held_out
 from snapsure.integrations.trees import score_stages
 
@@ -129,7 +129,7 @@ def test_confidence_is_what_the_room_of_the_evaluation_chooses():
     assert (model.predict_proba(x) == alone.predict_proba(x)).all()
     random.integers(2**31)  # the epochs' seed
     table = score_stages(alone, x[held], y[held])
-    choice = choose(table, "softmax", None, int(random.integers(2**31)))
+    choice = choose_estimator(table, "softmax", None, int(random.integers(2**31)))
     assert model.reason_ == choice.reason
     score = choice.estimator.confidence(score_stages(alone, NEW[0]))
     if choice.calibration is not None:

@@ -5,7 +5,7 @@ import pytest
 
 from snapsure import LES, Final, Predictor, ScoreTable, SnapshotStore
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.evaluation._choice import choose
+from snapsure.evaluation._choose import choose_estimator
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ def table_of(n, *, noise_at_end, snapshots=12, seed=0):
 
 
 def test_several_snapshots_where_they_help():
-    choice = choose(table_of(3000, noise_at_end=1.5), "softmax", None, 0)
+    choice = choose_estimator(table_of(3000, noise_at_end=1.5), "softmax", None, 0)
     assert isinstance(choice.estimator, LES)
     assert choice.reason.startswith("LES ranks right from wrong better than the final softmax")
     assert choice.candidates[0].method == "LES"
@@ -30,17 +30,17 @@ def test_several_snapshots_where_they_help():
 
 def test_the_final_one_where_nothing_is_better():
     table = table_of(3000, noise_at_end=0.0)
-    choice = choose(table.select([1, 12]), "softmax", None, 0)
+    choice = choose_estimator(table.select([1, 12]), "softmax", None, 0)
     assert isinstance(choice.estimator, Final)
-    assert "are not significantly better on these points" in choice.reason
+    assert "are not significantly better on these examples" in choice.reason
     assert choice.calibration is not None
-    alone = choose(table.select([12]), "softmax", None, 0)
+    alone = choose_estimator(table.select([12]), "softmax", None, 0)
     assert alone.reason == "the final softmax: there is nothing else to choose"
 
 
 @pytest.mark.parametrize("passes", [1, 2, 5])
 def test_no_more_passes_than_allowed(passes):
-    choice = choose(table_of(2000, noise_at_end=1.5), "softmax", passes, 0)
+    choice = choose_estimator(table_of(2000, noise_at_end=1.5), "softmax", passes, 0)
     assert all(result.passes <= passes for result in choice.candidates)
     needed = choice.estimator.snapshots(np.arange(1, 13))
     assert len(needed) <= passes
@@ -56,9 +56,9 @@ def test_what_asks_for_more_on_all_points_is_not_taken(monkeypatch):
         whole = part.y_hat.size == table.y_hat.size
         return {**state, "epochs": part.epochs.tolist()} if whole else state
 
-    assert isinstance(choose(table, "softmax", 3, 0).estimator, LES)
+    assert isinstance(choose_estimator(table, "softmax", 3, 0).estimator, LES)
     monkeypatch.setattr(LES, "_learn", greedy)
-    choice = choose(table, "softmax", 3, 0)
+    choice = choose_estimator(table, "softmax", 3, 0)
     assert len(choice.estimator.snapshots(table.epochs)) <= 3
 
 
@@ -70,7 +70,7 @@ def test_the_promise_is_made_by_points_that_chose_nothing(deployed):
     accepted = predictor.threshold.accepts(confidence)
     assert predictor.threshold.coverage == pytest.approx(accepted.mean())
     assert predictor.provenance["points"] == {"chosen by": 398, "promised by": 399}
-    assert predictor.reason == choose(learn, "softmax", None, 3).reason
+    assert predictor.reason == choose_estimator(learn, "softmax", None, 3).reason
     answer = predictor(deployed.x)
     assert answer.confidence.tolist() == predictor.confidence(deployed.table).tolist()
 
@@ -89,5 +89,5 @@ def test_refusals(deployed, tmp_path):
     with pytest.raises(Infeasible):
         Predictor.fit(digits.model(), digits.store, table, risk=1e-4)
     right = ScoreTable.from_kappa(np.full((2, 50), 0.5), np.zeros(50))
-    with pytest.raises(InvalidInput, match="to choose an estimator by, got 0 wrong"):
-        choose(right, "softmax", None, 0)
+    with pytest.raises(InvalidInput, match="got 0 wrong"):
+        choose_estimator(right, "softmax", None, 0)

@@ -27,7 +27,7 @@ from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.decisions import Platt, Threshold
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator, Final
-from snapsure.evaluation._choice import choose
+from snapsure.evaluation._choose import choose_estimator
 from snapsure.integrations._stages import trained
 from snapsure.table import ScoreTable
 
@@ -268,7 +268,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         self.confidence_estimator_: Estimator
         self.calibration_: Platt | None
         if n >= _FEWEST and 1 < wrong < n - 1:
-            choice = choose(table, "softmax", self.passes, seed)
+            choice = choose_estimator(table, "softmax", self.passes, seed)
             self.confidence_estimator_, self.calibration_ = choice.estimator, choice.calibration
             self.reason_ = choice.reason
         else:

@@ -184,20 +184,18 @@ class Predictor:
         seed : int
             Of the halves and splits.
         """
-        from snapsure.evaluation._choice import choose
+        from snapsure.evaluation import choose
 
-        refuse_no_table(table)
         store = opened(snapshots)
+        refuse_no_table(table)
         refuse_other_snapshots(table, store)
-        if passes is not None:
-            _validate.count(passes, "passes")
-        learn, rest = table.split(0.5, seed)
-        choice = choose(learn, kappa, passes, seed)
+        choice = choose(table, kappa=kappa, passes=passes, risk=risk, delta=delta, seed=seed)
         settings = table.provenance.get("kappas", {}).get(kappa)
         predictor = cls(
             model,
             store,
             choice.estimator,
+            choice.threshold,
             calibration=choice.calibration,
             kappa=named_kappa(kappa) if settings is None else made_kappa(kappa, settings),
             classes=classes,
@@ -205,16 +203,14 @@ class Predictor:
             provenance={
                 "reason": choice.reason,
                 "candidates": [result.as_dict() for result in choice.candidates],
-                "points": {"chosen by": learn.y_hat.size, "promised by": rest.y_hat.size},
+                "points": {"chosen by": choice.learn.size, "promised by": choice.rest.size},
                 "seed": seed,
                 "table": table.provenance,
             },
         )
-        if risk is not None:
-            confidence = predictor.confidence(rest)
-            predictor.threshold = Threshold.at_risk(confidence, rest.errors, risk, delta)
-            watching = Monitor(predictor.threshold, confidence)
-            predictor.provenance["monitor"] = watching.as_dict()
+        if choice.threshold is not None:
+            confidence = choice.confidence(table.rows(choice.rest))
+            predictor.provenance["monitor"] = Monitor(choice.threshold, confidence).as_dict()
         return predictor
 
     def monitor(self) -> Monitor:

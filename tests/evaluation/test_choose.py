@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from snapsure import Final, Platt, Run, ScoreTable
-from snapsure.errors import InvalidInput
-from snapsure.evaluation._choice import _methods, choose
+from snapsure import Final, Platt, Run, ScoreTable, Threshold
+from snapsure.errors import Infeasible, InvalidInput
+from snapsure.evaluation import choose
+from snapsure.evaluation._choose import _methods, choose_estimator
 from snapsure.evaluation._run import passes_of
 from tests.evaluation.test_compare import run_of
 
@@ -13,12 +14,12 @@ from tests.evaluation.test_compare import run_of
 @pytest.fixture(scope="module")
 def fading():
     """A training whose signal fades: averages rank better than its end."""
-    return run_of(0, n=900, drift=1.2).table
+    return run_of(0, n=900, drift=0.6).table
 
 
 @pytest.mark.parametrize("passes", [None, 8, 3])
 def test_the_best_that_can_be_paid_for_and_why(fading, passes):
-    choice = choose(fading, "softmax", passes, 0)
+    choice = choose_estimator(fading, "softmax", passes, 0)
     areas = [one.eaurc for one in choice.candidates]
     assert areas == sorted(areas)
     assert all(passes is None or one.passes <= passes for one in choice.candidates)
@@ -44,9 +45,9 @@ def test_the_best_that_can_be_paid_for_and_why(fading, passes):
 
 
 def test_a_budget_leaves_out_what_takes_more(fading):
-    every = {one.method for one in choose(fading, "softmax", None, 0).candidates}
+    every = {one.method for one in choose_estimator(fading, "softmax", None, 0).candidates}
     assert every == {"final", "AES", "LES", "PES", "best snapshot"}
-    some = {one.method: one.passes for one in choose(fading, "softmax", 2, 0).candidates}
+    some = {one.method: one.passes for one in choose_estimator(fading, "softmax", 2, 0).candidates}
     assert "PES" not in some
     assert (some["AES"], some["LES"], some["best snapshot"]) == (2, 2, 2)
 
@@ -56,15 +57,15 @@ def test_the_final_snapshot_where_others_are_the_same(passes, within):
     kappa = np.random.default_rng(0).random(60)
     wrong = np.random.default_rng(1).random(60) > kappa
     same = ScoreTable.from_kappa(np.tile(kappa, (4, 1)), wrong)
-    choice = choose(same, "softmax", passes, 0)
+    choice = choose_estimator(same, "softmax", passes, 0)
     assert isinstance(choice.estimator, Final)
     assert choice.calibration is not None
     assert choice.reason == (
         f"the final softmax alone: AES, LES, PES, best snapshot{within} are not significantly "
-        "better on these points"
+        "better on these examples"
     )
     alone = ScoreTable.from_kappa(kappa[None], wrong)
-    assert choose(alone, "softmax", passes, 0).reason == (
+    assert choose_estimator(alone, "softmax", passes, 0).reason == (
         f"the final softmax: there is nothing else to choose{within}"
     )
 
@@ -79,37 +80,31 @@ def test_what_cannot_be_paid_for_or_is_not_there():
         (
             "mc",
             6,
-            "`passes` must allow one answer of mc, which takes 7, got 6: raise it, or choose "
-            "another κ",
+            r"`passes` must be at least 7, .* got 6. Allow more",
         ),
         (
             "softmax",
             None,
-            "`name` must be one of mc, got 'softmax': score that κ first, or choose one of these",
+            "`name` must be one of mc, got 'softmax'",
         ),
     ):
-        with pytest.raises(InvalidInput) as caught:
-            choose(table, asked, passes, 0)
-        assert str(caught.value) == sentence
+        with pytest.raises(InvalidInput, match=sentence):
+            choose_estimator(table, asked, passes, 0)
 
 
 @pytest.mark.parametrize("wrong", [2, 38])
 def test_two_points_of_each_kind_can_choose(wrong):
     kappa = np.random.default_rng(0).random((1, 40))
     table = ScoreTable.from_kappa(kappa, np.arange(40) < wrong)
-    assert isinstance(choose(table, "softmax", None, 0).estimator, Final)
+    assert isinstance(choose_estimator(table, "softmax", None, 0).estimator, Final)
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 39, 40])
 def test_fewer_cannot(wrong):
     kappa = np.random.default_rng(0).random((1, 40))
     table = ScoreTable.from_kappa(kappa, np.arange(40) < wrong)
-    with pytest.raises(InvalidInput) as caught:
-        choose(table, "softmax", None, 0)
-    assert str(caught.value) == (
-        "`table` must have right and wrong points to choose an estimator by, got "
-        f"{wrong} wrong of 40: score more points"
-    )
+    with pytest.raises(InvalidInput, match=f"`table` .* got {wrong} wrong of 40. Score more"):
+        choose_estimator(table, "softmax", None, 0)
 
 
 @pytest.mark.parametrize(("snapshots", "passes", "k"), [(40, None, 30), (9, None, 9), (40, 5, 5)])
@@ -134,3 +129,53 @@ def test_what_a_scoring_says_that_an_answer_costs():
         {"softmax": kappa, "mc": kappa, "own": kappa}, np.zeros((1, 3), int), provenance=provenance
     )
     assert passes_of(table) == {"softmax": 2, "mc": 200}
+
+
+def test_one_half_chooses_and_the_other_promises(fading):
+    choice = choose(fading, risk=0.4, delta=0.1, seed=3)
+    learn, rest = fading.split(0.5, 3)
+    expected = choose_estimator(learn, "softmax", None, 3)
+    assert (choice.method, choice.reason) == (expected.method, expected.reason)
+    assert fading.rows(choice.learn).y.tolist() == learn.y.tolist()
+    assert fading.rows(choice.rest).y.tolist() == rest.y.tolist()
+
+    confidence = choice.confidence(rest)
+    np.testing.assert_array_equal(confidence, expected.confidence(rest))
+    threshold = Threshold.at_risk(confidence, rest.errors, 0.4, 0.1)
+    assert choice.threshold.theta == threshold.theta
+    assert choice.accepted == pytest.approx(threshold.accepts(confidence).mean())
+    final = rest.kappa("softmax")[-1]
+    final_threshold = Threshold.at_risk(final, rest.errors, 0.4, 0.1)
+    assert choice.final_accepted == pytest.approx(final_threshold.accepts(final).mean())
+
+
+def test_without_a_risk_nothing_is_promised(fading):
+    choice = choose(fading)
+    assert (choice.threshold, choice.accepted, choice.final_accepted) == (None, None, None)
+    assert choice.promise(fading, 0.3).accepted == choose(fading, risk=0.3).accepted
+
+
+def test_a_risk_that_the_final_softmax_cannot_promise(fading):
+    choice = choose(fading, risk=0.2)
+    assert choice.accepted > 0
+    assert choice.final_accepted is None
+
+
+def test_a_risk_that_cannot_be_promised(fading):
+    with pytest.raises(Infeasible):
+        choose(fading, risk=1e-4)
+
+
+def test_the_final_softmax_accepts_what_it_accepts():
+    kappa = np.random.default_rng(0).random(600)
+    same = ScoreTable.from_kappa(
+        np.tile(kappa, (4, 1)), np.random.default_rng(1).random(600) > kappa
+    )
+    choice = choose(same, risk=0.3)
+    assert choice.method == "final"
+    assert choice.final_accepted == choice.accepted
+
+
+def test_what_is_no_table():
+    with pytest.raises(InvalidInput, match="`table` must be a ScoreTable, got list"):
+        choose([[0.5]])

@@ -1,0 +1,232 @@
+"""`choose`: the estimator, calibration and threshold that `Predictor.fit` deploys."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from snapsure import _validate
+from snapsure._types import Floats, Ints
+from snapsure.decisions import Platt, Threshold
+from snapsure.errors import Infeasible, InvalidInput
+from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
+from snapsure.estimators._base import refuse_no_table
+from snapsure.evaluation._evaluate import Judging
+from snapsure.evaluation._methods import FINAL, Method
+from snapsure.evaluation._protocol import Splits
+from snapsure.evaluation._result import Result
+from snapsure.evaluation._run import Run, passes_of
+from snapsure.table import ScoreTable
+from snapsure.table._table import random_cut
+
+_RESAMPLES, _LEVEL = 1000, 0.95
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `choose` found: a method ready to deploy, and why it was chosen.
+
+    Attributes
+    ----------
+    method : str
+        The method's name.
+    kappa : str
+        The κ that it works on.
+    estimator : Estimator
+        The method, fitted on the examples `learn`.
+    calibration : Platt or None
+        Maps the estimator's confidence to a probability; None if it is a probability already.
+    reason : str
+        Why this method, in one sentence.
+    candidates : sequence of Result
+        The methods within the budget of passes, the best first.
+    learn, rest : (n,) int arrays
+        The examples that chose and fitted the method, and those that nothing was fitted on.
+    threshold : Threshold or None
+        Keeps the promised risk; None without a risk.
+    accepted : float or None
+        The share of the examples `rest` that the threshold accepts.
+    final_accepted : float or None
+        The share that the final κ accepts under the same promise; None if it cannot keep it.
+    """
+
+    method: str
+    kappa: str
+    estimator: Estimator
+    calibration: Platt | None
+    reason: str
+    candidates: Sequence[Result]
+    learn: Ints
+    rest: Ints
+    threshold: Threshold | None = None
+    accepted: float | None = None
+    final_accepted: float | None = None
+
+    def confidence(self, table: ScoreTable) -> Floats:
+        """Return the confidence that is deployed, (n,): a probability of being right."""
+        score = self.estimator.confidence(table)
+        return score if self.calibration is None else self.calibration.predict_proba(score)
+
+    def promise(self, table: ScoreTable, risk: float, delta: float = 0.05) -> "Choice":
+        """Return the choice with the threshold that promises `risk` on new examples.
+
+        `table` is the one that the choice was made from; its examples `rest` give the threshold.
+
+        Raises
+        ------
+        Infeasible
+            If these examples cannot promise the risk.
+        """
+        rest = table.rows(self.rest)
+        threshold = Threshold.at_risk(self.confidence(rest), rest.errors, risk, delta)
+
+        final: float | None = threshold.coverage
+        if self.method != FINAL:
+            try:
+                scores = rest.kappa(self.kappa)[-1]
+                final = Threshold.at_risk(scores, rest.errors, risk, delta).coverage
+            except Infeasible:
+                final = None
+        return replace(self, threshold=threshold, accepted=threshold.coverage, final_accepted=final)
+
+
+def choose(
+    table: ScoreTable,
+    *,
+    kappa: str = "softmax",
+    passes: int | None = None,
+    risk: float | None = None,
+    delta: float = 0.05,
+    seed: int = 0,
+) -> Choice:
+    """Choose, fit and calibrate a method from held-out examples, and promise a risk.
+
+    The examples are split in two halves at random. One half chooses the method with the least
+    E-AURC among those significantly better than the final κ (the final κ if there is none), fits
+    it and calibrates it. The other half, which nothing was fitted on, gives the threshold.
+
+    Parameters
+    ----------
+    table : ScoreTable
+        Scores of held-out examples, with labels.
+    kappa : str
+        Which κ of the table.
+    passes : int, optional
+        The most forward passes that an answer may take.
+    risk : float, optional
+        The error rate to promise among accepted inputs; without it there is no threshold.
+    delta : float
+        The probability that the promise fails, over draws of the held-out examples.
+    seed : int
+        Fixes the halves and the splits that compare methods.
+
+    Raises
+    ------
+    InvalidInput
+        If the examples are too few to choose by, or `passes` does not allow one answer.
+    Infeasible
+        If the examples cannot promise the risk.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> ease = rng.random(2000)
+    >>> kappa = np.clip(ease + rng.normal(0, 0.3, (10, 2000)), 0.01, 0.99)
+    >>> table = ScoreTable.from_kappa(kappa, errors=rng.random(2000) > ease)
+    >>> choice = choose(table, risk=0.3)
+    >>> choice.method
+    'LES'
+    >>> choice.accepted > choice.final_accepted
+    True
+    """
+    refuse_no_table(table)
+    n = table.y_hat.size
+    learn, rest = random_cut(n, round(0.5 * n), _validate.count(seed, "seed", least=0))
+    choice = choose_estimator(table.rows(learn), kappa, passes, seed)
+    choice = replace(choice, learn=learn, rest=rest)
+    return choice if risk is None else choice.promise(table, risk, delta)
+
+
+def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choice:
+    """Compare the candidates by ten splits, and fit the one chosen on all examples.
+
+    Another method than the final κ must be significantly better.
+    """
+    if passes is not None:
+        _validate.count(passes, "passes")
+    wrong = int(table.errors.sum())
+    if not 1 < wrong < table.errors.size - 1:
+        raise InvalidInput(
+            f"`table` must have at least two right and two wrong examples to choose a method, got "
+            f"{wrong} wrong of {table.errors.size}. Score more examples."
+        )
+    run = Run(table, passes=passes_of(table))
+    judging = Judging(Splits(seed=seed), _RESAMPLES, _LEVEL, seed)
+    methods = _methods(run, kappa, passes)
+    names = [method.name for method in methods]
+    judged = dict(zip(names, judging.results([(methods, [run])])[0], strict=True))
+    most = float("inf") if passes is None else passes
+    afforded = {name: result for name, result in judged.items() if result.passes <= most}
+    better = {name: one for name, one in afforded.items() if one.difference.high < 0}
+
+    for best in [*sorted(better, key=lambda name: better[name].eaurc), FINAL]:
+        method = next(method for method in methods if method.name == best)
+        estimator = method.make().fit(table, kappa)
+        # On all examples PES may need more snapshots than it did on the splits.
+        if method.each * len(estimator.snapshots(table.epochs)) <= most:
+            break
+    calibration = None
+    if not estimator.calibrated:
+        calibration = Platt().fit(estimator.confidence(table), table.errors)
+
+    return Choice(
+        best,
+        kappa,
+        estimator,
+        calibration,
+        _reason(afforded, best, kappa, passes),
+        sorted(afforded.values(), key=lambda one: one.eaurc),
+        learn=np.arange(table.errors.size),
+        rest=np.arange(0),
+    )
+
+
+def _methods(run: Run, kappa: str, passes: int | None) -> list[Method]:
+    run.table.kappa(kappa)  # refuses a κ that is not there
+    price = run.passes[kappa]
+    most = len(run.table.epochs) if passes is None else passes // price
+    if passes is not None and passes < price:
+        raise InvalidInput(
+            f"`passes` must be at least {price}, which one answer of {kappa} takes, got {passes}. "
+            "Allow more passes, or choose another κ."
+        )
+    found = [Method(FINAL, FINAL, kappa, Final, price)]
+    if len(run.table.epochs) > 1 and most > 1:
+        found += [
+            Method("AES", "AES", kappa, partial(AES, min(30, most)), price),
+            Method("LES", "LES", kappa, partial(LES, passes=most), price),
+            Method("PES", "PES", kappa, PES, price),
+            Method("best snapshot", "best snapshot", kappa, BestSnapshot, price),
+        ]
+    return found
+
+
+def _reason(judged: Mapping[str, Result], best: str, kappa: str, passes: int | None) -> str:
+    """Say in one sentence why this method was chosen."""
+    within = "" if passes is None else f" within {passes} passes"
+    if best != FINAL:
+        one = judged[best]
+        return (
+            f"{best} ranks right from wrong better than the final {kappa}: E-AURC × 10³ "
+            f"{1e3 * one.eaurc:.2f} instead of {1e3 * one.reference_eaurc:.2f} "
+            f"({one.saved.estimate:.1f} % less, 95 % interval {one.saved.low:.1f} … "
+            f"{one.saved.high:.1f}), in {one.passes:.0f} passes"
+        )
+    others = [name for name in judged if name != FINAL]
+    if not others:
+        return f"the final {kappa}: there is nothing else to choose{within}"
+    return (
+        f"the final {kappa} alone: {', '.join(others)}{within} are not significantly better on "
+        "these examples"
+    )
