@@ -11,10 +11,10 @@ import pytest
 from nbclient import NotebookClient
 from PIL import Image
 
-from snapsure import AES, ScoreTable, Splits, compare, evaluate, rc_curve
-from snapsure._display import Display, html_table
+from snapsure import AES, Report, ScoreTable, Splits, compare, evaluate, rc_curve
+from snapsure._display import Display
 from snapsure.errors import InvalidInput
-from snapsure.report.display import framed
+from snapsure.report.tables import interval
 from tests.evaluation.test_evaluate import simulated
 
 HOSTILE = '<script>alert("1")</script>'
@@ -100,7 +100,7 @@ def test_what_a_frame_is_refused_for(table, monkeypatch):
     with pytest.raises(ModuleNotFoundError) as missing:
         table.to_frame()
     assert str(missing.value) == (
-        "a data frame needs pandas, which is not installed: pip install 'snapsure[pandas]'"
+        "a data frame needs pandas, which is not installed. Run: pip install 'snapsure[pandas]'"
     )
 
 
@@ -134,7 +134,7 @@ def test_a_table_in_html(table):
     read = Read(table._repr_html_())
     share = table.errors.mean()
     assert read.words[0] == (
-        f"ScoreTable: 400 points × 12 snapshots (epochs 1 … 12, κ of the last), {share:.1%} wrong"
+        f"ScoreTable: 400 examples × 12 snapshots (epochs 1 … 12, κ of the last), {share:.1%} wrong"
     )
     assert read.rows[0] == ["row", "y", "y_hat", "wrong", "softmax", "mc_dropout"]
     assert read.rows[2] == [
@@ -147,29 +147,24 @@ def test_a_table_in_html(table):
     assert len(read.rows) == 1 + 5 + 1
     assert read.rows[-1] == ["…"] * 6
     few = Read(ScoreTable({"softmax": [[0.5, 1.0]]}, [[0, 1]])._repr_html_())
-    assert (
-        few.words[0] == "ScoreTable: 2 points × 1 snapshot (epochs 1 … 1, κ of the last), no labels"
-    )
+    assert few.words[0].endswith("1 snapshot (epochs 1 … 1, κ of the last), no labels")
     assert few.rows == [["row", "y_hat", "softmax"], ["0", "0", "0.5000"], ["1", "1", "1.0000"]]
 
 
 def test_boards_in_html(found):
     read = Read(found._repr_html_())
     first = found.boards["softmax"]
-    assert read.rows[0] == [
-        *("method", "E-AURC ×10³", "gain, %", "passes", "NLL", "Brier", "verdict")
-    ]
+    assert read.rows[0] == [*("method", "E-AURC", "gain, %", "passes", "NLL", "Brier", "verdict")]
     assert [row[0] for row in read.rows[1:7]] == [row.method for row in first.rows]
     assert read.rows[1][2] == ""  # the reference gains nothing over itself
     last = first.rows[-1]
-    low, high = (f"{end:+.1f}" for end in last.gain[1:])
     assert read.rows[6] == [
         last.method,
         f"{1e3 * last.eaurc:.2f}",
-        f"{last.gain.estimate:+.1f} ({low} … {high})",
+        interval(last.gain),
         f"{last.passes:.0f}",
-        f"{last.nll:.4f}",
-        f"{last.brier:.4f}",
+        f"{last.nll:.3f}",
+        f"{last.brier:.3f}",
         last.verdict,
     ]
     assert read.tags.count("table") == 2
@@ -177,13 +172,11 @@ def test_boards_in_html(found):
 
 def test_hostile_names_are_words(table):
     sets = compare({HOSTILE: table}, methods=["final", "LES"], resamples=400)
-    for text in (sets._repr_html_(), html_table(HOSTILE, [HOSTILE], [[HOSTILE]], [HOSTILE])):
-        read = Read(text)
-        assert {*read.tags} == {"p", "table", "thead", "tbody", "tr", "th", "td"}
-        assert any(HOSTILE in words for words in read.words)
-    page = Read(framed(f'"></iframe>{HOSTILE}', HOSTILE))
+    read = Read(sets._repr_html_())
+    assert {*read.tags} == {"caption", "table", "thead", "tbody", "tr", "th", "td"}
+    assert any(HOSTILE in words for words in read.words)
+    page = Read(Report(table, title=f'"></iframe>{HOSTILE}')._repr_html_())
     assert page.tags == ["p", "iframe"]
-    assert page.words == [HOSTILE]
 
 
 def test_curves_that_are_drawn_are_those_given(table):
@@ -215,9 +208,8 @@ def test_pictures_are_shown_and_saved(found, tmp_path):
     assert display.save(str(tmp_path / "boards.svg")).read_text().startswith("<svg")
     with pytest.raises(InvalidInput) as caught:
         display.save(tmp_path / "boards.gif")
-    assert str(caught.value) == (
-        f"`path` must end in .png, .svg or .pdf, got {tmp_path / 'boards.gif'}: name it so"
-    )
+    assert "must end in .png, .svg or .pdf" in str(caught.value)
+    assert "boards.gif" in str(caught.value)
 
 
 def test_what_cannot_be_drawn(monkeypatch):
@@ -226,18 +218,15 @@ def test_what_cannot_be_drawn(monkeypatch):
     found = evaluate(perfect, methods=["final", "AES k=30"], resamples=50)
     with pytest.raises(InvalidInput) as caught:
         found.plot()
-    assert str(caught.value) == (
-        "softmax must leave something to gain to be drawn, got an E-AURC of 0 for final: look at "
-        ".to_frame()"
-    )
+    assert "final has an E-AURC of 0" in str(caught.value)
+    assert ".to_frame()" in str(caught.value)
     assert "–" in [row[2] for row in Read(found._repr_html_()).rows]
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     for ask in (rc_curve([0.5, 0.6], [0, 1]).plot, Display({})._repr_mimebundle_):
         with pytest.raises(ModuleNotFoundError) as missing:
             ask()
-        assert str(missing.value) == (
-            "a picture needs vl_convert, which is not installed: pip install 'snapsure[report]'"
-        )
+        assert "needs vl_convert" in str(missing.value)
+        assert "pip install 'snapsure[report]'" in str(missing.value)
 
 
 CELLS = {

@@ -193,7 +193,7 @@ print(*sys.modules)
 """
     loaded = fresh(code)
     ours = {name for name in loaded if name.startswith("snapsure.")}
-    light = {"snapsure.errors", "snapsure._files", "snapsure._json"}
+    light = {"snapsure.errors", "snapsure._files", "snapsure._json", "snapsure._display"}
     assert {name for name in ours if not name.startswith("snapsure.cli")} <= light
     heavy = {"torch", "sklearn", "scipy", "safetensors", "filelock", "numpy", "importlib.metadata"}
     assert heavy.isdisjoint(loaded)

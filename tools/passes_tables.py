@@ -117,7 +117,7 @@ def main() -> None:
     for path, table in ((README, readme_table(found)), (PAGE, page_table(found))):
         path.write_text(replaced(path.read_text(), table))
     found.plot().save(PICTURE)
-    pictures.save(pictures.boards([_pooled(found)], found.level), SUMMARY)
+    pictures.save(pictures.draw_boards([_pooled(found)], found.level), SUMMARY)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""Results that people can hold: pictures, tables in a notebook, data frames.
+"""How results show themselves: pictures, tables in a notebook, data frames.
 
-What computes comes before what draws, so a result cannot import the report that draws it. It asks
-for it here, by name, and the report is loaded when somebody looks: the one place that reaches
-forward in the order of the rooms.
+A result comes before the report in the order of the rooms, so it cannot import what renders it.
+`snapsure/__init__.py` hands the report's renderers over here, and they load on first use.
 """
 
-import html
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from snapsure import _files
 from snapsure.errors import InvalidInput
 
 _SCALE = 1.6  # pixels of a PNG for each unit of a picture
-_WORDS = "text-align: left; padding: 0.15em 0.6em"
-_NUMBERS = "text-align: right; padding: 0.15em 0.6em; white-space: nowrap"
+
+_load_renderers: Callable[[], Mapping[str, Callable[..., Any]]]
 
 
 class Display:
@@ -26,96 +24,86 @@ class Display:
     Attributes
     ----------
     spec : dict
-        What is drawn, as a Vega-Lite specification with its numbers.
+        The picture as a Vega-Lite specification, numbers included.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
 
     def __repr__(self) -> str:
-        """What is seen on it."""
+        """Say what the picture shows."""
         return f"<Display: {self.spec.get('description', 'a picture')}>"
 
     def save(self, path: str | Path) -> Path:
-        """Write it as the path's ending says: .png, .svg or .pdf."""
+        """Write the picture as .png, .svg or .pdf, whichever the path ends in."""
         target = Path(path)
-        makers = self._makers()
-        if target.suffix not in makers:
-            raise InvalidInput(f"`path` must end in .png, .svg or .pdf, got {target}: name it so")
-        _files.write_bytes(target, makers[target.suffix]())
+        encoders = self._encoders()
+        if target.suffix not in encoders:
+            raise InvalidInput(
+                f"`path` must end in .png, .svg or .pdf, got {target}. Change its ending."
+            )
+        _files.write_bytes(target, encoders[target.suffix]())
         return target
 
     def _repr_mimebundle_(
         self, include: Any = None, exclude: Any = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """For notebooks: a PNG, shown so that its pixels are finer than the screen's units."""
-        png = self._makers()[".png"]()
-        width = int.from_bytes(png[16:20], "big")  # where the format has it
-        shown = {"image/png": {"width": round(width / _SCALE)}}
-        return {"image/png": png, "text/plain": repr(self)}, shown
+        """Show a notebook a PNG with more pixels than the screen has units, so that it is sharp."""
+        png = self._encoders()[".png"]()
+        width = int.from_bytes(png[16:20], "big")  # its place in the format
+        metadata = {"image/png": {"width": round(width / _SCALE)}}
+        return {"image/png": png, "text/plain": repr(self)}, metadata
 
-    def _makers(self) -> Mapping[str, Callable[[], bytes]]:
-        draw = needed("vl_convert", "a picture", "report")
+    def _encoders(self) -> Mapping[str, Callable[[], bytes]]:
+        vega = load_extra("vl_convert", "a picture", "report")
+        image = load_extra("PIL.Image", "a picture", "report")
+
+        def encode_png() -> bytes:
+            # Without transparency the same pixels take a fraction of the bytes.
+            file = io.BytesIO()
+            with image.open(io.BytesIO(vega.vegalite_to_png(self.spec, scale=_SCALE))) as picture:
+                picture.convert("RGB").save(file, "png", optimize=True)
+            return file.getvalue()
+
         return {
-            ".png": lambda: _smaller(draw.vegalite_to_png(self.spec, scale=_SCALE)),
-            ".svg": lambda: draw.vegalite_to_svg(self.spec).encode(),
-            ".pdf": lambda: draw.vegalite_to_pdf(self.spec),
+            ".png": encode_png,
+            ".svg": lambda: vega.vegalite_to_svg(self.spec).encode(),
+            ".pdf": lambda: vega.vegalite_to_pdf(self.spec),
         }
 
 
-def _smaller(png: bytes) -> bytes:
-    """The same pixels without transparency, in a fraction of the bytes."""
-    image = needed("PIL.Image", "a picture", "report")
-    file = io.BytesIO()
-    with image.open(io.BytesIO(png)) as picture:
-        picture.convert("RGB").save(file, "png", optimize=True)
-    return file.getvalue()
+def set_renderers(load: Callable[[], Mapping[str, Callable[..., Any]]]) -> None:
+    """Say where the renderers come from; `load` is called when a result is first shown."""
+    global _load_renderers
+    _load_renderers = load
 
 
-def drawn(how: str, *results: Any) -> Display:
-    """What a function of `report/pictures.py` makes of results."""
-    needed("vl_convert", "a picture", "report")
-    return Display(getattr(import_module("snapsure.report.pictures"), how)(*results))
+def draw(renderer: str, *results: Any) -> Display:
+    """Draw results with a renderer of the report."""
+    load_extra("vl_convert", "a picture", "report")
+    return Display(_load_renderers()[renderer](*results))
 
 
-def as_html(how: str, *results: Any) -> str:
-    """What a function of `report/display.py` makes of results."""
-    made: str = getattr(import_module("snapsure.report.display"), how)(*results)
-    return made
+def to_html(renderer: str, *results: Any) -> str:
+    """Render results for a notebook with a renderer of the report."""
+    text: str = _load_renderers()[renderer](*results)
+    return text
 
 
-def html_table(
-    caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[str] = ()
-) -> str:
-    """A table for a notebook, every word escaped; `words` are the heads of columns of words."""
-    looks = [_WORDS if head in words else _NUMBERS for head in heads]
-
-    def line(tag: str, cells: Sequence[str]) -> str:
-        each = (
-            f'<{tag} style="{look}">{html.escape(cell)}</{tag}>'
-            for cell, look in zip(cells, looks, strict=True)
-        )
-        return f"<tr>{''.join(each)}</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    return (
-        f"<p>{html.escape(caption)}</p>"
-        f"<table><thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
-    )
+def to_frame(columns: Any) -> Any:
+    """Return a `pandas.DataFrame` of columns."""
+    return load_extra("pandas", "a data frame", "pandas").DataFrame(columns)
 
 
-def frame(columns: Any, **more: Any) -> Any:
-    """A pandas.DataFrame."""
-    return needed("pandas", "a data frame", "pandas").DataFrame(columns, **more)
-
-
-def needed(module: str, what: str, extra: str) -> Any:
-    """A module that is not always installed; without it, what to install."""
+def load_extra(module: str, purpose: str, extra: str) -> Any:
+    """Import an optional module, or say how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
+        package = module.partition(".")[0]
+        if error.name != package:
             raise
         raise ModuleNotFoundError(
-            f"{what} needs {error.name}, which is not installed: pip install 'snapsure[{extra}]'"
+            f"{purpose} needs {package}, which is not installed. "
+            f"Run: pip install 'snapsure[{extra}]'"
         ) from None

@@ -102,7 +102,7 @@ def test_score_and_evaluate(workplace):
 
     shown = run("evaluate", "scores", "--splits", 2, cwd=workplace)
     assert shown.returncode == 0, shown.stderr
-    assert f"797 points, {table.errors.mean():.1%} wrong, 6 snapshots" in shown.stdout
+    assert f"797 examples, {table.errors.mean():.1%} wrong, 6 snapshots" in shown.stdout
     for word in ("softmax", "nn_distance", "mc_dropout", "AES k=30", "PES", "LES", "Brier"):
         assert word in shown.stdout
 

@@ -1,20 +1,16 @@
 """What options name, refused or read: the command run in this process."""
 
-import io
 import os
 import sys
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 from typer.testing import CliRunner
 
 from snapsure import ScoreTable, SnapshotStore
 from snapsure.cli import app
-from snapsure.cli.compare import _narrow
 from tests.evaluation.test_evaluate import simulated
 
 NETS = """
@@ -245,17 +241,3 @@ def test_compare_fits_a_terminal(place, monkeypatch):
         assert head in wide.stdout
         assert head not in narrow.stdout
     assert narrow.stderr.splitlines()[-1] == "--wide shows all columns, p-values and verdicts."
-
-
-def test_compare_wraps_long_names_and_cuts_no_number():
-    board = Table()
-    for head in ("method", "AURC", "passes", "gain"):
-        board.add_column(head)
-    name = "student of all epochs and the old, of the old answers"
-    board.add_row(name, "345.31", "2", "+12.8 (+11.2 … +14.3)")
-    console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(_narrow(board, "AURC"))
-    shown = console.export_text()
-    assert max(map(len, shown.splitlines())) <= 80
-    for cell in ("345.31", "passes", "+12.8 (+11.2 … +14.3)"):
-        assert cell in shown

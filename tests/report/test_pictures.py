@@ -15,9 +15,9 @@ from snapsure.errors import InvalidInput
 from snapsure.evaluation import trajectories
 from snapsure.evaluation._numbers import best_curve
 from snapsure.metrics import rc_curve
-from snapsure.report import charts, findings, leaderboard, pictures
+from snapsure.report import charts, findings, pictures
 from snapsure.report.colours import ACCURACY, COLOURS, kind_of
-from snapsure.report.labels import Box, place
+from snapsure.report.pictures import Box, place_labels
 from tests.evaluation.test_compare import run_of
 
 GROUPS = ("the surest", "the least sure")
@@ -72,8 +72,8 @@ def test_a_kind_has_one_colour_everywhere(table, comparison):
         "page, curves": charts.rc_chart(found.curves, 0.8),
         "page, board": charts.board_chart(comparison.pooled),
         "page, evaluation": charts.board_chart(shown),
-        "figure": pictures.rc_curves(*curves_of(table)),
-        "leaderboard": pictures.boards(leaderboard.boards_of(comparison), comparison.level),
+        "figure": pictures.draw_panels(*curves_of(table)),
+        "leaderboard": pictures.draw_boards(comparison.every, comparison.level),
     }
     for where, spec in specs.items():
         pairs = colours(spec)
@@ -107,7 +107,7 @@ def test_colours_are_written_in_one_place():
 
 def test_risk_coverage_curves_are_those_given(table):
     panels, best = curves_of(table)
-    (panel,) = pictures.rc_curves(panels, best)["concat"]
+    (panel,) = pictures.draw_panels(panels, best)["concat"]
     rows = panel["data"]["values"]
     for name, curve in {**panels["seed 0"], "κ*": best["seed 0"]}.items():
         given = dict(zip(curve.coverage.round(5), curve.risk, strict=True))
@@ -122,14 +122,14 @@ def test_risk_coverage_curves_are_those_given(table):
 def test_no_errors_can_be_drawn():
     never = np.zeros(50, dtype=bool)
     kappa = np.linspace(0, 1, 50)
-    spec = pictures.rc_curves({"": {"final": rc_curve(kappa, never)}}, {"": best_curve(never)})
+    spec = pictures.draw_panels({"": {"final": rc_curve(kappa, never)}}, {"": best_curve(never)})
     domains = [part["y"]["scale"]["domain"] for part in parts(spec) if "scale" in part.get("y", {})]
     assert domains == [[0, 1]] * 2
 
 
 def test_trajectories_are_those_given(table):
     result = along_of(table)
-    spec = pictures.trajectories(table.epochs, result, GROUPS, "a title")
+    spec = pictures.draw_trajectories(table.epochs, result, GROUPS, "a title")
     confidence, surest, least = spec["concat"]
     best = table.epochs[result.best]
     assert surest["title"] == f"the surest: best at epoch {best}"
@@ -145,7 +145,7 @@ def test_trajectories_are_those_given(table):
 
 def test_named_are_the_best_of_each_price_and_the_reference(comparison):
     board = comparison.pooled
-    named = pictures.told(board)
+    named = pictures.rows_to_name(board)
     assert board["softmax"] in named
     for row in named:
         rivals = [each for each in board.rows if round(each.passes) == round(row.passes)]
@@ -155,8 +155,8 @@ def test_named_are_the_best_of_each_price_and_the_reference(comparison):
 
 def test_every_point_of_a_board_is_drawn_once(comparison):
     for board, panel in zip(
-        leaderboard.boards_of(comparison),
-        pictures.boards(leaderboard.boards_of(comparison), 0.95)["vconcat"],
+        comparison.every,
+        pictures.draw_boards(comparison.every, 0.95)["vconcat"],
         strict=True,
     ):
         points = [part for part in panel["layer"] if part["mark"]["type"] == "point"]
@@ -175,7 +175,7 @@ spots = st.lists(st.tuples(st.integers(0, 600), st.integers(0, 200)), min_size=1
 def test_names_lie_on_nothing(where, letters):
     points = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in where]
     names = [("n" * letters + str(i), x, y) for i, (x, y) in enumerate(where)]
-    labels = place(names, points, [], FRAME)
+    labels = place_labels(names, points, [], FRAME)
     for i, label in enumerate(labels):
         box = label.box
         assert box.left >= 0
@@ -191,19 +191,19 @@ def test_names_lie_on_nothing(where, letters):
 
 def test_a_name_goes_where_there_is_room():
     point = Box(295, 95, 305, 105)
-    (right,) = place([("name", 300, 100)], [point], [], FRAME)
+    (right,) = place_labels([("name", 300, 100)], [point], [], FRAME)
     assert (right.align, right.x, right.y) == ("left", 307, 100)
     bar = Box(320, 0, 322, 200)
-    (left,) = place([("name", 300, 100)], [point], [bar], FRAME)
+    (left,) = place_labels([("name", 300, 100)], [point], [bar], FRAME)
     assert (left.align, left.x, left.y) == ("right", 293, 100)
     bars = [bar, Box(278, 0, 280, 200), Box(299, 0, 301, 200)]
-    assert place([("name", 300, 100)], [point], bars, FRAME) == [right]  # a bar is no wall
+    assert place_labels([("name", 300, 100)], [point], bars, FRAME) == [right]  # a bar is no wall
     walls = [bar, Box(278, 0, 280, 200), Box(299, 0, 301, 200)]
-    assert place([("name", 300, 100)], walls, [], FRAME) == []
+    assert place_labels([("name", 300, 100)], walls, [], FRAME) == []
 
 
 def test_formats(table, tmp_path):
-    spec = pictures.trajectories(table.epochs, along_of(table), GROUPS, "a title")
+    spec = pictures.draw_trajectories(table.epochs, along_of(table), GROUPS, "a title")
     for ending in ("png", "svg", "pdf"):
         pictures.save(spec, tmp_path / f"picture.{ending}")
     with Image.open(io.BytesIO((tmp_path / "picture.png").read_bytes())) as picture:
@@ -213,6 +213,4 @@ def test_formats(table, tmp_path):
     assert (tmp_path / "picture.pdf").read_bytes().startswith(b"%PDF-")
     with pytest.raises(InvalidInput) as caught:
         pictures.save(spec, Path("picture.gif"))
-    assert str(caught.value) == (
-        "`path` must end in .png, .svg or .pdf, got picture.gif: name it so"
-    )
+    assert "picture.gif" in str(caught.value)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from snapsure.cli import _inputs as inputs
 from snapsure.cli._app import app, told
@@ -50,7 +49,7 @@ def compare(
     """Rank every way to a confidence on the same checkpoints, with its price and intervals."""
     with told("run the same command again"):
         from snapsure.evaluation import compare as rank
-        from snapsure.report import leaderboard
+        from snapsure.report.tables import tabulate_board, to_latex, to_markdown, to_terminal
 
         forms = ("terminal", "markdown", "latex", "json")
         form = "json" if as_json else form
@@ -64,30 +63,25 @@ def compare(
         with Console(stderr=True).status("resampling …"):
             outcome = rank(runs, reference=reference, metric=metric, resamples=resamples, seed=seed)
         if plot is not None:
-            leaderboard.plot(outcome, plot)
+            outcome.plot().save(plot)
             typer.echo(f"written: {plot}", err=True)
         if form == "json":
             typer.echo(json.dumps(outcome.as_dict(), indent=1))
-        elif form == "terminal":
+            return
+
+        boards = [tabulate_board(board, outcome) for board in outcome.every]
+        if form == "terminal":
+            heads = ("method", outcome.every[0].measure, "passes", "gain, %")
             console = Console(width=max(Console().width, 200 if wide else 80))
-            for board in leaderboard.boards_of(outcome):
-                table = leaderboard.as_table(board, outcome)
-                console.print(table if wide else _narrow(table, board.measure))
+            for board in boards:
+                console.print(to_terminal(board if wide else board.select(heads)))
             if not wide:
                 typer.echo("--wide shows all columns, p-values and verdicts.", err=True)
+        elif form == "markdown":
+            typer.echo(
+                "\n".join(f"{board.title}\n\n{to_markdown(board)}" for board in boards),
+                nl=False,
+            )
         else:
-            written = leaderboard.as_markdown if form == "markdown" else leaderboard.as_latex
-            typer.echo(written(outcome), nl=False)
-
-
-def _narrow(table: Table, measure: str) -> Table:
-    """The columns that tell most, for 80 characters."""
-    heads = ("method", measure, "passes", "gain")
-    chosen = [column for column in table.columns if column.header in heads]
-    narrow = Table(title=table.title, title_justify="left", title_style="")
-    for column in chosen:
-        # A long name takes two lines, so that numbers are never cut.
-        narrow.add_column(column.header, justify=column.justify, no_wrap=column.header != "method")
-    for cells in zip(*(column.cells for column in chosen), strict=True):
-        narrow.add_row(*cells)
-    return narrow
+            # Verdicts are too long for a column of a paper.
+            typer.echo("\n\n".join(to_latex(board.select(board.heads[:-1])) for board in boards))

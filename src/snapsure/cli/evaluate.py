@@ -33,7 +33,7 @@ def evaluate(
     with told("run the same command again"):
         from snapsure.evaluation import Splits
         from snapsure.evaluation import evaluate as judge
-        from snapsure.report.display import results_table
+        from snapsure.report.tables import summarise_board, to_terminal
         from snapsure.table import ScoreTable
 
         scores = ScoreTable.open(table)
@@ -52,11 +52,12 @@ def evaluate(
             }
             typer.echo(json.dumps(content, indent=1))
             return
-        title = (
-            f"{scores.y_hat.size} points, {scores.errors.mean():.1%} wrong, "
+        typer.echo(
+            f"{scores.y_hat.size} examples, {scores.errors.mean():.1%} wrong, "
             f"{scores.epochs.size} snapshots"
         )
-        wide_console().print(results_table({"": found}, title))
+        for board in found.every:
+            wide_console().print(to_terminal(summarise_board(board, found)))
 
 
 def _write_points(path: Path, scores: "ScoreTable", seed: int) -> None:

@@ -132,7 +132,7 @@ class Comparison:
         ends beside them (`gain_low`, `gain_high`); gains of each run are in `.boards` alone.
         """
         rows = [{"board": board.name, **row.flat()} for board in self.every for row in board.rows]
-        return _display.frame(rows).set_index(["board", "method"])
+        return _display.to_frame(rows).set_index(["board", "method"])
 
     def plot(self) -> _display.Display:
         """Draw gain against price, a panel per board; `.save("methods.png")` writes it.
@@ -142,10 +142,10 @@ class Comparison:
         InvalidInput
             If the reference ranks perfectly: there is nothing to gain.
         """
-        return _display.drawn("boards", self.every, self.level)
+        return _display.draw("boards", self.every, self.level)
 
     def _repr_html_(self) -> str:
-        return _display.as_html("boards_html", self)
+        return _display.to_html("comparison", self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""

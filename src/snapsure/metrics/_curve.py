@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _validate
-from snapsure._display import Display, drawn
+from snapsure._display import Display, draw
 from snapsure._types import Floats
 from snapsure.metrics._rank import TieGroups, tie_groups
 
@@ -45,7 +45,7 @@ class RCCurve(NamedTuple):
         Display
             Notebooks show it; `.save("curves.png")` writes it, or `.svg`, or `.pdf`.
         """
-        return drawn("own_curves", {name: self, **(others or {})})
+        return draw("curves", {name: self, **(others or {})})
 
 
 def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from snapsure import _files
 from snapsure.decisions import Threshold
@@ -25,6 +24,7 @@ from snapsure.paper._side_by_side import side_by_side
 from snapsure.paper.words import EPOCHS, LANGUAGES, load, network, spelt, train
 from snapsure.predictor import Predictor
 from snapsure.report.page import Report, origin_of
+from snapsure.report.tables import Column, Table, interval, thousandths, to_terminal
 from snapsure.scoring import score
 from snapsure.snapshots import Recorder, SnapshotStore
 from snapsure.table import ScoreTable
@@ -67,7 +67,8 @@ def run(folder: Path, console: Console, tell: Tell) -> None:
         f"{len(SEEDS)} networks trained, {EPOCHS} snapshots of each recorded; each snapshot has "
         "scored all words to judge by."
     )
-    console.print(_board(compare(tables, methods=SHOWN, resamples=1000).boards["data"], tables))
+    board = compare(tables, methods=SHOWN, resamples=1000).boards["data"]
+    console.print(to_terminal(_board(board, tables)))
     half = len(test_words.y) // 2
     tell(
         f"To deploy the first network: method and threshold are chosen on {half:,} words, and "
@@ -133,25 +134,27 @@ def answer(folder: Path, words: Sequence[str], console: Console) -> None:
 
 def _board(board: Board, tables: Sequence[ScoreTable]) -> Table:
     """Every method beside the final snapshot's softmax."""
-    wrong = [table.errors.mean() for table in tables]
-    table = Table(
-        title=f"{len(tables)} networks, wrong on {np.mean(wrong):.1%} of the words. Which "
-        "confidence ranks right answers above wrong ones?",
-        caption="E-AURC: what an imperfect ranking costs, lower is better. Gain: how much less "
-        "than the final softmax.",
-    )
-    for head in ("method", "passes", "E-AURC ×10³", "gain (95 % interval)", "of each network"):
-        table.add_column(head, justify="left" if head == "method" else "right")
+    wrong = np.mean([table.errors.mean() for table in tables])
+    columns = [
+        Column("method", text=True),
+        Column("passes", "{:.0f}".format),
+        Column("E-AURC ×10³", thousandths),
+        Column("gain, % (95 % interval)", interval),
+        Column("of each network", lambda gains: " ".join(f"{gain:+.0f}" for gain in gains)),
+    ]
+    rows = []
     for row in board.rows:
         final = row.method == board.reference
-        table.add_row(
-            row.method.removesuffix(f" of {board.reference}") if not final else "final softmax",
-            f"{row.passes:.0f}",
-            f"{1e3 * row.eaurc:.2f}",
-            "" if final else "{:+.1f} % ({:+.1f} … {:+.1f})".format(*row.saved),
-            "" if final else " ".join(f"{gain:+.0f}" for gain in row.gains if gain is not None),
-        )
-    return table
+        name = "final softmax" if final else row.method.removesuffix(f" of {board.reference}")
+        gains = (None, None) if final else (row.gain, row.gains)
+        rows.append((name, row.passes, row.eaurc, *gains))
+    return Table(
+        columns,
+        rows,
+        f"{len(tables)} networks, wrong on {wrong:.1%} of the words. Which confidence ranks right "
+        "answers above wrong ones? E-AURC: what an imperfect ranking costs, lower is better. Gain: "
+        "how much less than the final softmax.",
+    )
 
 
 def _plain(held_out: ScoreTable, new: ScoreTable) -> tuple[float | None, float | None]:

@@ -34,7 +34,7 @@ def _rc_curves(table: ScoreTable, folder: Path, where: str) -> Path:
         "AES k=30": rc_curve(AES().confidence(table), errors),
         "final softmax": rc_curve(kappa[-1], errors),
     }
-    pictures.save(pictures.rc_curves({where: curves}, {where: best_curve(errors)}), path)
+    pictures.save(pictures.draw_panels({where: curves}, {where: best_curve(errors)}), path)
     return path
 
 
@@ -43,7 +43,7 @@ def _along(table: ScoreTable, name: str, path: Path, where: str) -> Path:
     few, halves = trajectories(kappa, errors, _FEW), trajectories(kappa, errors, _HALF)
     shown = halves._replace(green_kappa=few.green_kappa, red_kappa=few.red_kappa)
     count = round(_FEW * errors.size)
-    spec = pictures.trajectories(
+    spec = pictures.draw_trajectories(
         table.epochs,
         shown,
         (f"the {count} surest", f"the {count} least sure"),

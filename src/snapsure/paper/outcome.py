@@ -3,17 +3,18 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from snapsure import _files
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES
 from snapsure.paper import figures, tables
 from snapsure.paper.archive import Experiment
+from snapsure.report.tables import Column, Table, to_markdown, to_terminal
 
 Content = dict[str, Any]
 
@@ -39,22 +40,20 @@ class Shown:
     rows: Sequence[Sequence[str]]
     content: Content
 
-    def display(self) -> Table:
-        """For a terminal."""
-        table = Table(title=self.title)
-        for i, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if i < 2 else "right", no_wrap=True)
-        for row in self.rows:
-            if row[0] and table.row_count:
-                table.add_section()
-            table.add_row(*(_THREE_GAINS.sub(r"\1\n", cell) for cell in row))
-        return table
+    @property
+    def table(self) -> Table:
+        """The rows as a table, the first two columns being words."""
+        columns = [Column(head, text=i < 2) for i, head in enumerate(self.columns)]
+        return Table(columns, self.rows, self.title)
+
+    def display(self) -> RichTable:
+        """Render the table for a terminal; gains of many networks take two lines."""
+        rows = [[_THREE_GAINS.sub(r"\1\n", cell) for cell in row] for row in self.rows]
+        return to_terminal(replace(self.table, rows=rows))
 
     def markdown(self) -> str:
-        """For a page."""
-        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return f"### {self.title}\n\n{table}\n"
+        """Render the table for a page."""
+        return f"### {self.title}\n\n{to_markdown(self.table)}"
 
 
 def named(what: str) -> list[str]:

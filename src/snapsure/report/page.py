@@ -4,6 +4,7 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
+from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,7 @@ from snapsure.evaluation._result import Result
 from snapsure.report import charts
 from snapsure.report.accepting import DELTAS, POSITIONS, Curve, Positions
 from snapsure.report.advice import DELTA, METHODS, Advice, Results, advise, judged, percent, short
-from snapsure.report.display import framed
 from snapsure.report.findings import BINS, Findings, find, plain, refuse_few
-from snapsure.report.leaderboard import boards_of
 from snapsure.report.points import CLASS_COVERAGE, Point
 from snapsure.report.shown import Shown, shortened
 from snapsure.table import ScoreTable
@@ -31,6 +30,7 @@ _START = 0.8  # where the slider begins, if nothing can be promised
 _TABLE_STEP = POSITIONS // 20
 _LONGEST = 80  # characters of a class name that are shown
 _FIRST = {"mistakes": 6, "moved": 2}  # points that are seen at once; the others are folded
+_FRAME = 640  # pixels of the page's height in a notebook
 _INDEX = ("epochs", "kappas", "data", "model")
 
 
@@ -125,7 +125,7 @@ class Report:
         template = environment.from_string(_text("page.html"))
         chapters = [self._chapter(name, found) for name, found in self._found.items()]
         data = {chapter["id"]: chapter.pop("data") for chapter in chapters}
-        boards = [] if self._contest is None else boards_of(self._contest)
+        boards = [] if self._contest is None else self._contest.every
         specs = {f"board-{i}": charts.board_chart(board) for i, board in enumerate(boards)}
         data["contest"] = {"charts": specs}
         return template.render(
@@ -155,9 +155,16 @@ class Report:
         return target
 
     def _repr_html_(self) -> str:
-        """In a notebook: what is recommended, and the page in a frame."""
+        """Show the recommendation in a notebook, and the page in a frame apart from other cells.
+
+        A viewer that does not trust the notebook removes the frame: the sentence stays.
+        """
         kappa = next(iter(self._found.values())).kappa
-        return framed(self.html(), " ".join(self._advice.sentences(kappa)))
+        return (
+            f"<p>{escape(' '.join(self._advice.sentences(kappa)))}</p>"
+            f'<iframe srcdoc="{escape(self.html())}" sandbox="allow-scripts allow-popups" '
+            f'style="width: 100%; height: {_FRAME}px; border: 1px solid #8888"></iframe>'
+        )
 
     def _recommendation(self) -> dict[str, Any]:
         """What the page opens with."""

@@ -1,8 +1,9 @@
-"""Pictures in files (PNG, SVG, PDF) of what was computed elsewhere; computes no metric."""
+"""Pictures for files (PNG, SVG, PDF) and notebooks. They draw numbers and compute none."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,10 @@ from snapsure.report import charts
 from snapsure.report.charts import HINDSIGHT, Spec
 from snapsure.report.colours import COLOURS, GREEN, RED, kind_of
 from snapsure.report.findings import plain
-from snapsure.report.labels import FONT_SIZE, Box, Label, place
 
+FONT_SIZE = 11
+_LETTER = 0.53 * FONT_SIZE  # the mean width of a letter, generously
+_GAP = 7  # between a point's centre and its name
 _WIDTH, _AXIS = 740, 60  # of all panels beside each other, and of an axis with its title
 _COLUMNS = 3
 _CURVE_POINTS = 400  # more than a screen can show
@@ -41,24 +44,70 @@ _CONFIG = {
 }
 
 
+class Box(NamedTuple):
+    """A rectangle in pixels, y downwards."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def meets(self, other: "Box") -> bool:
+        """Say whether the two share more than an edge."""
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
+    def inside(self, other: "Box") -> bool:
+        """Say whether it lies inside the other."""
+        return (
+            other.left <= self.left
+            and self.right <= other.right
+            and other.top <= self.top
+            and self.bottom <= other.bottom
+        )
+
+
+class Label(NamedTuple):
+    """A name, the rectangle it fills, and the side that it is written from."""
+
+    name: str
+    box: Box
+    align: Literal["left", "right", "center"]
+
+    @property
+    def x(self) -> float:
+        """The anchor, on the side of `align`."""
+        middle = (self.box.left + self.box.right) / 2
+        return {"left": self.box.left, "right": self.box.right, "center": middle}[self.align]
+
+    @property
+    def y(self) -> float:
+        """Its middle."""
+        return (self.box.top + self.box.bottom) / 2
+
+
 def save(spec: Spec, path: Path) -> None:
     """Write a picture in the format that the path's ending names."""
     Display(spec).save(path)
 
 
-def own_curves(curves: Mapping[str, RCCurve]) -> Spec:
-    """Risk against coverage of curves that somebody has computed, in one panel."""
-    return rc_curves({"": curves})
+def draw_curves(curves: Mapping[str, RCCurve]) -> Spec:
+    """Draw risk against coverage in one panel."""
+    return draw_panels({"": curves})
 
 
-def rc_curves(
+def draw_panels(
     panels: Mapping[str, Mapping[str, RCCurve]], best: Mapping[str, RCCurve] | None = None
 ) -> Spec:
-    """Risk against coverage, panel by panel, and below it, where given, the best in hindsight."""
+    """Draw risk against coverage, panel by panel, with the best ranking in hindsight if given."""
     hindsight = {title: {HINDSIGHT: curve} for title, curve in (best or {}).items()}
     rows = {
         title: charts.curve_rows(
-            _thinned({**curves, **hindsight.get(title, {})}), ("coverage", "risk")
+            _thin({**curves, **hindsight.get(title, {})}), ("coverage", "risk")
         )
         for title, curves in panels.items()
     }
@@ -75,16 +124,16 @@ def rc_curves(
     return _picture("Risk-coverage curves", about, _beside(parts, 300 if len(parts) == 1 else 220))
 
 
-def trajectories(
+def draw_trajectories(
     epochs: NDArray[np.int64],
     result: Trajectories,
     groups: tuple[str, str],
     title: str,
     areas: tuple[str, str] | None = None,
 ) -> Spec:
-    """Mean κ and E-AURC of the surest and the least sure points along training.
+    """Draw mean κ and E-AURC of the surest and the least sure examples along training.
 
-    `areas` names the groups of E-AURC where they are others than those of κ.
+    `areas` names the groups of E-AURC where they differ from those of κ.
     """
     areas = areas or groups
     along, best = plain(epochs), int(epochs[result.best])
@@ -103,31 +152,31 @@ def trajectories(
         surest | {"title": f"{areas[0]}: best at epoch {best}"},
         least | {"title": areas[1]},
     ]
-    about = "Mean κ, and E-AURC within two groups of points (lower is better), along training"
+    about = "Mean κ, and E-AURC within two groups of examples (lower is better), along training"
     panels = _beside(parts, 220)
     # The groups of κ and of E-AURC differ: each panel has its own names.
     apart = {"color": "independent", "strokeDash": "independent"}
     return _picture(title, about, panels | {"resolve": {"scale": apart}})
 
 
-def boards(shown: Sequence[Board], level: float) -> Spec:
-    """Gain against price, a panel per board, with the names of what is best at each price."""
-    for board in shown:
+def draw_boards(boards: Sequence[Board], level: float) -> Spec:
+    """Draw gain against price, a panel per board, and name the best at each price."""
+    for board in boards:
         if any(row.gain is None for row in board.rows):
             raise InvalidInput(
-                f"{board.name} must leave something to gain to be drawn, got an {board.measure} of "
-                f"0 for {board.reference}: look at .to_frame()"
+                f"{board.name} cannot be drawn: {board.reference} has an {board.measure} of 0, so "
+                "there is nothing to gain. Use .to_frame() to see the numbers."
             )
     about = (
         f"Higher is better, further right costs more. Bars: {level:.0%} intervals. "
         "▼: further below than shown"
     )
-    panels = {"vconcat": [_board(board) for board in shown], "spacing": 25}
+    panels = {"vconcat": [_draw_board(board) for board in boards], "spacing": 25}
     return _picture("What a better ranking costs", about, panels)
 
 
-def told(board: Board) -> list[Result]:
-    """Rows with a name in the picture: the best at each price, and the reference."""
+def rows_to_name(board: Board) -> list[Result]:
+    """Choose the rows that get a name in the picture: the best at each price, the reference."""
     best: dict[float, Result] = {}
     for row in board.rows:
         best.setdefault(round(row.passes), row)
@@ -135,7 +184,7 @@ def told(board: Board) -> list[Result]:
     return list({row.method: row for row in chosen}.values())
 
 
-def _board(board: Board) -> Spec:
+def _draw_board(board: Board) -> Spec:
     width, height = _WIDTH - _AXIS, 230
     top = charts.board_top(board)
     prices = [math.log(row.passes) for row in board.rows]
@@ -155,24 +204,23 @@ def _board(board: Board) -> Spec:
         Box(across(row) - 1, down(row.saved.high), across(row) + 1, down(row.saved.low))
         for row in board.rows
     ] + [Box(0, down(0) - 1, width, down(0) + 1)]
-    names = [(_name(row, top), across(row), down(row.saved.estimate)) for row in told(board)]
-    labels = place(names, points, bars, Box(0, 0, width, height))
+    names = []
+    for row in rows_to_name(board):
+        # A gain beyond the edge is written, because its place does not show it.
+        gain = row.saved.estimate
+        name = row.method if gain >= -top else f"{row.method} ({gain:+.0f} %)".replace("-", "−")
+        names.append((name, across(row), down(gain)))
+    labels = place_labels(names, points, bars, Box(0, 0, width, height))
     layers = charts.board_layers(board, {"domain": [math.exp(low), math.exp(high)]})
     return {
         "title": board.name,
         "width": width,
         "height": height,
-        "layer": [*layers, *map(_text, labels)],
+        "layer": [*layers, *map(_draw_label, labels)],
     }
 
 
-def _name(row: Result, top: float) -> str:
-    """A method's name, and its gain where its place in the picture does not tell."""
-    gain = row.saved.estimate
-    return row.method if gain >= -top else f"{row.method} ({gain:+.0f} %)".replace("-", "−")
-
-
-def _text(label: Label) -> Spec:
+def _draw_label(label: Label) -> Spec:
     look = {"align": label.align, "baseline": "middle", "fontSize": FONT_SIZE, "color": _INK}
     return {
         "data": {"values": [{}]},
@@ -202,9 +250,48 @@ def _picture(title: str, about: str, panels: Spec) -> Spec:
     }
 
 
-def _thinned(curves: Mapping[str, RCCurve]) -> dict[str, RCCurve]:
+def _thin(curves: Mapping[str, RCCurve]) -> dict[str, RCCurve]:
     thinned = {}
     for name, curve in curves.items():
         at = np.unique(np.linspace(0, curve.coverage.size - 1, _CURVE_POINTS).astype(np.int64))
         thinned[name] = RCCurve(*(part[at] for part in curve))
     return thinned
+
+
+def place_labels(
+    names: Sequence[tuple[str, float, float]],
+    points: Sequence[Box],
+    bars: Sequence[Box],
+    frame: Box,
+) -> list[Label]:
+    """Put each name beside its point (x, y), in order.
+
+    No name covers another or a point, nor a bar where that can be avoided. A name without room is
+    left out.
+    """
+    labels: list[Label] = []
+    for name, x, y in names:
+        taken = [*points, *(label.box for label in labels)]
+        free = [
+            label
+            for label in _around(name, x, y)
+            if label.box.inside(frame) and not any(label.box.meets(other) for other in taken)
+        ]
+        clear = [label for label in free if not any(label.box.meets(bar) for bar in bars)]
+        labels += (clear or free)[:1]
+    return labels
+
+
+def _around(name: str, x: float, y: float) -> Iterator[Label]:
+    """Try right and left of a point, then slightly above and below; further off is ambiguous."""
+    width, height = _LETTER * len(name), FONT_SIZE + 2
+    starts: dict[Literal["left", "right", "center"], float] = {
+        "left": x + _GAP,
+        "right": x - _GAP - width,
+        "center": x - width / 2,
+    }
+    for rise in (0.0, 0.6, -0.6, 1.0, -1.0):
+        middle = y - rise * height
+        for align, left in starts.items():
+            box = Box(left, middle - height / 2, left + width, middle + height / 2)
+            yield Label(name, box, align)

@@ -9,8 +9,6 @@ from snapsure import _display, _validate
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput
 
-_POINTS = 5  # that a notebook shows
-
 
 class Viewed(ABC):
     """What can be looked at point by point."""
@@ -61,12 +59,12 @@ class Viewed(ABC):
         rows = np.arange(self.y_hat.size)
         if snapshots == "final":
             columns = self._columns() | {name: self.kappa(name)[-1] for name in self._own_names()}
-            return _display.frame(columns).rename_axis("row")
+            return _display.to_frame(columns).rename_axis("row")
         each = {name: np.tile(column, self.epochs.size) for name, column in self._columns().items()}
         each |= {"label": self.labels.ravel()}
         each |= {name: self.kappa(name).ravel() for name in self._own_names()}
         index = {"epoch": np.repeat(self.epochs, rows.size), "row": np.tile(rows, self.epochs.size)}
-        return _display.frame(index | each).set_index(["epoch", "row"])
+        return _display.to_frame(index | each).set_index(["epoch", "row"])
 
     def _columns(self) -> dict[str, Array]:
         """What there is of every point, whatever the snapshot."""
@@ -84,23 +82,4 @@ class Viewed(ABC):
         return self.names
 
     def _repr_html_(self) -> str:
-        snapshots, n = self.labels.shape
-        columns = self._columns()
-        wrong = f", {columns['wrong'].mean():.1%} wrong" if "wrong" in columns else ", no labels"
-        counted = f"{snapshots} snapshot{'s' * (snapshots > 1)}"
-        along = f"epochs {self.epochs[0]} … {self.epochs[-1]}, κ of the last"
-        caption = f"ScoreTable: {n:,} points × {counted} ({along}){wrong}"
-        columns |= {name: self.kappa(name)[-1] for name in self.names}
-        cells = [
-            [str(i), *(_cell(column[i]) for column in columns.values())]
-            for i in range(min(n, _POINTS))
-        ]
-        if n > _POINTS:
-            cells.append(["…"] * (len(columns) + 1))
-        return _display.html_table(caption, ["row", *columns], cells)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, np.bool_):
-        return "yes" if value else "no"
-    return f"{value:.4f}" if isinstance(value, np.floating) else str(value)
+        return _display.to_html("score table", self)
