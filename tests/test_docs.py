@@ -1,7 +1,6 @@
 """The documentation: every example runs, the reference is complete, the site is whole."""
 
 import doctest
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ import typer.main
 import snapsure
 from snapsure.cli import app
 from snapsure.testing import KappaContract
-from tools import method_picture, pages
+from tools import pages
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -159,26 +158,6 @@ def test_every_link_within_the_site_leads_somewhere(site):
             assert to.exists(), f"{path.name}: {target}"
             if anchor and to.suffix == ".html":
                 assert f'id="{anchor[1:]}"' in site[to], f"{path.name}: {target}{anchor}"
-
-
-def test_the_method_page_says_what_was_found():
-    text = " ".join((DOCS / "explanation" / "method.md").read_text().split())
-    shown = method_picture.found()
-    middle, end = (list(shown.epochs).index(epoch) for epoch in (21, 60))
-    assert f"surest at the end; {shown.count_wrong} of its answers to them are wrong" in text
-    assert (
-        f"a mean κ of {shown.right[middle]:.2f} where they are right and "
-        f"{shown.wrong[middle]:.2f} where they are wrong. At epoch 60 it is "
-        f"{shown.right[end]:.3f} and {shown.wrong[end]:.3f}."
-    ) in text
-    about = json.loads((ROOT / "results" / "cifar100-cpu" / "experiment.json").read_text())
-    errors = [about["networks"][0][at]["test_error"] for at in (middle, end)]
-    assert "{:.1%} at epoch 21, {:.1%} at the end".format(*errors).replace("%", " %") in text
-    area = 1e3 * shown.eaurc
-    assert area.argmin() == middle
-    assert f"ranks them best, at {area[middle]:.0f}; the final one has {area[end]:.0f}" in text
-    assert f"(AES) has {1e3 * shown.aes:.0f}, less than any single one" in text
-    assert shown.aes < shown.eaurc.min()
 
 
 @cache

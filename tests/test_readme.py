@@ -1,13 +1,11 @@
 """The README's ten lines, run as they stand; its table is tested with the study it is from."""
 
-import json
 import re
 from pathlib import Path
 
 import torch
 from torch.nn import functional
 
-from experiments import demo_spread
 from tests.support.network import digits_network
 
 README = Path(__file__).parent.parent / "README.md"
@@ -48,20 +46,3 @@ def test_every_file_it_links_to_exists():
 
 def test_it_is_short():
     assert len(README.read_text().splitlines()) <= 150
-
-
-def test_it_says_what_the_demo_comes_to():
-    """The least and the most of ten seeds under each setting of experiments/demo_spread.py."""
-    settings = json.loads((README.parent / "results" / "demo.json").read_text())
-    assert settings
-    assert all([*seeds] == [*map(str, range(10))] for seeds in settings.values())
-    runs = [run for seeds in settings.values() for run in seeds.values()]
-    gained = {name: [run["gain"][name] for run in runs] for name in ("AES", "LES")}
-    # What is significant has an interval above 0.
-    assert all(low > 0 for gains in gained.values() for _, low, _ in gains)
-    # A promise may be broken in 1 of 20: the sentence counts in how many it was kept.
-    kept = sum(run["wrong"] <= run["risk"] == 0.02 for run in runs)
-    assert kept >= 0.95 * len(runs)
-    said = demo_spread.sentence(settings)
-    assert f"at most 2 % are wrong in {kept} of {len(runs)}." in said
-    assert said in " ".join(README.read_text().split())

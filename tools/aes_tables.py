@@ -26,12 +26,8 @@ RESULTS = ROOT / "results"
 PAGE = ROOT / "docs" / "results" / "when-aes-hurts.md"
 TUNED = ("intents", "images")  # studies of fine-tuned networks
 PASSES, REGIME = " (few passes)", " (all images)"  # end the names of these studies' tasks
-# Networks that do not fit their training sets, whose snapshots' labels are not kept.
-CONTRASTS = {
-    "cifar100-underfitted": "cifar100-cpu-underfitted",
-    f"cifar100-underfitted{REGIME}": "cifar100-cpu-full-underfitted",
-}
-FOLDERS = {"cifar100": "cifar100-cpu", **CONTRASTS}
+# Networks that do not fit their training set, whose snapshots' labels are not kept.
+CONTRASTS = {f"cifar100-underfitted{REGIME}": "cifar100-cpu-full-underfitted"}
 FEWEST = 4  # tasks that a correlation is taken of
 STARTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # the first is AES's own
 
@@ -65,6 +61,7 @@ def about(study: str) -> dict[str, list[dict[str, Any]]]:
 def _logged() -> dict[str, list[dict[str, Any]]]:
     """What trainings say of themselves that have kept a log, by task."""
     tuned = {name: told for study in TUNED for name, told in about(study).items()}
+    tuned |= {name: told for name, told in about("contest").items() if "log" in told[0]}
     return {**tuned, **{_all_images(name): told for name, told in about("regime").items()}}
 
 
@@ -155,12 +152,11 @@ def record_of(found: Comparison, runs: Runs) -> list[Record]:
         name, count = board.name, board.runs
         error = np.array([_errors(run) for run in runs[name]])
         loss = np.full((count, 3), np.nan)
-        if name in FOLDERS:
+        if name in CONTRASTS:  # their snapshots' errors are kept
             kept = _epochs(name)
             loss = np.array([_along([row["loss"] for row in epochs]) for epochs in kept])
-            if name in CONTRASTS:  # their snapshots' errors are kept
-                along = [_along([row["test_error"] for row in epochs]) for epochs in kept]
-                error = np.array(along)[:, 1:]
+            along = [_along([row["test_error"] for row in epochs]) for epochs in kept]
+            error = np.array(along)[:, 1:]
         elif name in logged:
             kept = [[row for row in one["log"] if "loss" in row] for one in logged[name]]
             loss = np.array([_along([row["loss"] for row in rows]) for rows in kept])
@@ -176,14 +172,14 @@ def _accuracies() -> dict[str, Floats]:
         **about("contest"),
         **_logged(),
         **{f"{name}{PASSES}": [one["ways"]["plain"] for one in passes[name]] for name in passes},
-        **{name: [epochs[-1] for epochs in _epochs(name)] for name in FOLDERS},
+        **{name: [epochs[-1] for epochs in _epochs(name)] for name in CONTRASTS},
     }
     return {name: np.array([one["training_accuracy"] for one in told[name]]) for name in told}
 
 
 def _epochs(name: str) -> list[list[dict[str, float]]]:
     """Every epoch of every network of `snapsure reproduce`."""
-    told = json.loads((RESULTS / FOLDERS[name] / "experiment.json").read_text())
+    told = json.loads((RESULTS / CONTRASTS[name] / "experiment.json").read_text())
     found: list[list[dict[str, float]]] = told["networks"]
     return found
 

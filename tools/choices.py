@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from snapsure._logistic import log_odds, sigmoid
 from snapsure._types import Floats
 from snapsure.estimators import SPTD
 from snapsure.evaluation._archive import open_contest
@@ -35,7 +34,7 @@ FINAL, AES, LES, LES3 = (
 )
 EMBEDDED = "error predictor with embedding"
 UNTIED = "SPTD, ties by softmax"
-FIVE, MEMBERS = "five networks, answering together", 5
+FIVE = "five networks, answering together"
 POWERS = (1, 2, 3)  # SPTD's k, over the range that its author's thesis finds best
 COVERAGES = (0.5, 0.8, 0.95)
 CHOSEN = (
@@ -98,9 +97,6 @@ def tasks() -> list[Task]:
 
 def _right(about: dict[str, Any], name: str) -> list[float]:
     """The share of the training points that each plain network answers rightly at its end."""
-    if name not in about["trainings"]:  # of the paper's own tables, whose folder has the record
-        told = json.loads((ROOT / "results" / f"{name}-cpu" / "networks.json").read_text())
-        return list(told["training_accuracy"])
     plain = [one["ways"]["plain"] if "ways" in one else one for one in about["trainings"][name]]
     return [float(one["training_accuracy"]) for one in plain]
 
@@ -108,37 +104,13 @@ def _right(about: dict[str, Any], name: str) -> list[float]:
 def task(name: str, right: Sequence[float], runs: Sequence[Run]) -> Task:
     """Every way that all the runs have."""
     made = Task(name, right)
-    members = beside_ensemble(runs) if len(runs) == MEMBERS else runs
-    each = [_judged(run) for run in members]
+    each = [_judged(run) for run in runs]
     for way in each[0]:
         if all(way in one for one in each):
             made.ways[way] = [_numbers(one[way]) for one in each]
-    for run in members:
+    for run in runs:
         made.undoubted.append(float((run.table.labels == run.table.y_hat).all(axis=0).mean()))
     return made
-
-
-def beside_ensemble(runs: Sequence[Run]) -> list[Run]:
-    """The same runs, each with the classifier that answers by the mean of all their softmaxes."""
-    logits = [run.table.logits for run in runs]
-    if any(each is None for each in logits):
-        return [*runs]
-    members = [each for each in logits if each is not None]
-    weights = [np.exp(each - each.max(axis=1, keepdims=True)) for each in members]
-    mean = np.mean([each / each.sum(axis=1, keepdims=True) for each in weights], axis=0)
-    y_hat = mean.argmax(axis=1)
-    kappa = np.mean([sigmoid(log_odds(each, y_hat)) for each in members], axis=0)
-    price = {FIVE: len(runs)}
-    return [
-        Run(
-            run.table,
-            others={**run.others, FIVE: (kappa, y_hat)},
-            passes=run.passes | price,
-            kept=run.kept | price,
-            trainings=run.trainings | price,
-        )
-        for run in runs
-    ]
 
 
 def _judged(run: Run) -> dict[str, list[Judged]]:

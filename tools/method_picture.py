@@ -16,7 +16,7 @@ from snapsure.report import pictures
 from snapsure.report.colours import COLOURS, GREEN, RED
 
 ROOT = Path(__file__).parent.parent
-SUREST = 1000
+SUREST = 5000
 
 
 class Found(NamedTuple):
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 def found() -> Found:
     """κ and E-AURC of the network of seed 0; the surest points are those of the final κ."""
-    table = Experiment.open(ROOT / "results" / "cifar100-cpu").tables[0]
+    table = Experiment.open(ROOT / "results" / "cifar100-cpu-full").tables[0]
     kappa, errors = table.kappa("softmax"), table.errors
     surest = np.argsort(-kappa[-1], kind="stable")[:SUREST]
     right, wrong = surest[~errors[surest]], surest[errors[surest]]
@@ -50,8 +50,8 @@ def spec(shown: Found) -> dict[str, Any]:
     """Two panels in Vega-Lite: the surest points, and what each snapshot's ranking costs."""
     kappas = {"those that are right": shown.right, "those that are wrong": shown.wrong}
     level = np.full(shown.epochs.size, 1e3 * shown.aes)
-    areas = {"κ of one snapshot": 1e3 * shown.eaurc, "AES: the mean from epoch 24 on": level}
-    titles = f"κ of the {SUREST:,} points surest at the end", "E-AURC ×10³ of all points"
+    areas = {"κ of one snapshot": 1e3 * shown.eaurc, "AES: the mean from epoch 21 on": level}
+    titles = f"κ of the {SUREST:,} examples surest at the end", "E-AURC ×10³ of all examples"
     panels = [
         _panel(titles[0], "mean κ", shown.epochs, kappas, (GREEN, RED)),
         _panel(titles[1], "E-AURC ×10³", shown.epochs, areas, (COLOURS["final"], COLOURS["AES"])),

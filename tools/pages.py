@@ -30,7 +30,6 @@ PLACES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "results/README.md": "results/paper.md",
-    "results/cifar100-cpu/README.md": "results/small-networks.md",
     "benchmarks/decisions.md": "results/decisions.md",
     "benchmarks/monitor.md": "results/monitor.md",
     "benchmarks/scale.md": "results/scale.md",

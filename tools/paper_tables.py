@@ -13,7 +13,7 @@ from typing import Any
 from snapsure.paper.tables import published
 
 RESULTS = Path(__file__).parent.parent / "results"
-PAGES = (RESULTS / "README.md", RESULTS / "cifar100-cpu" / "README.md")
+PAGES = (RESULTS / "README.md",)
 _SUMMARY = "cpu-full/summary"
 _SETS = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}
 _AVERAGED = {

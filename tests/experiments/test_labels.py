@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from tests.experiments.test_passes import small_task
 from tests.support.problem import CLASSES
-from tools import harder_tables
 
 
 def test_a_fifth_has_another_class_and_the_same_every_time():
@@ -93,15 +91,3 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     assert runs["words-second"][0].table.labels.shape == (5, 150)
     wanted = {"gen", "doctor", "nn_distance", MEAN, WEIGHTS, "AES of softmax", "LES of softmax"}
     assert wanted < {row.method for row in compare(runs).boards["words-second"].rows}
-
-
-@pytest.mark.slow
-def test_the_page_has_the_boards():
-    assert "\n".join(harder_tables.labels()) + "\n" in harder_tables.PAGE.read_text()
-    boards = compare(open_contest(Path("results/labels"))).boards.values()
-    aes, les = (
-        " and ".join(f"{board[f'{name} of softmax'].saved.estimate:.0f}" for board in boards)
-        for name in ("AES", "LES")
-    )
-    told = " ".join(Path("README.md").read_text().split())
-    assert f"they give most: AES saves {aes} % on two tasks, LES {les} %" in told

@@ -16,7 +16,6 @@ from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from snapsure.paper import data
 from tests.support.problem import CLASSES, points
-from tools import passes_tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,45 +128,3 @@ def test_images_of_the_packages_sprites(tmp_path):
     assert {*tasks._mirrored(task.train[0]).flatten().tolist()} == {
         *task.train[0].flatten().tolist()
     }
-
-
-@pytest.fixture(scope="module")
-def found():
-    return passes_tables.study()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "make"),
-    [
-        (passes_tables.README, passes_tables.readme_table),
-        (passes_tables.PAGE, passes_tables.page_table),
-    ],
-)
-def test_tables_say_what_the_study_found(found, path, make):
-    """Every number, and which are bold: `python -m tools.passes_tables` writes them anew."""
-    text = path.read_text()
-    assert passes_tables.replaced(text, make(found)) == text
-
-
-@pytest.mark.slow
-def test_the_tables_numbers_are_the_comparisons(found):
-    row = next(line for line in passes_tables.page_table(found) if line.startswith("| SAT |"))
-    words = found.boards["words"]["SAT"]
-    cell = row.split(" | ")[5]
-    assert f"{100 * words.error:.1f} %, {1e3 * words.aurc:.1f}, " in cell
-    assert float(cell.split(", ")[2].strip("*")) == pytest.approx(words.gain.estimate, abs=0.05)
-    assert ("**" in cell) == (words.p_holm < 0.05)
-    runs = [gain for board in found.boards.values() for gain in board["SAT"].gains]
-    assert row.split(" | ")[3] == f"{sum(np.array(runs) > 0)} of {len(runs)}"
-
-
-@pytest.mark.slow
-def test_seeds_are_said(found):
-    """How many of each task, in both texts."""
-    about = json.loads((ROOT / "results" / "passes" / "contest.json").read_text())
-    for name, some in about["trainings"].items():
-        assert len(some) == found.boards[name].runs
-        told = f"{name}: {len(some)} seed{'s' if len(some) > 1 else ''}"
-        assert told in passes_tables.README.read_text()
-        assert told in passes_tables.PAGE.read_text()

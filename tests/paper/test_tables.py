@@ -12,7 +12,6 @@ from snapsure import (
     PES,
     Platt,
     ScoreTable,
-    aurc,
     bootstrap_difference,
     brier,
     eaurc,
@@ -22,7 +21,6 @@ from snapsure import (
 from snapsure.paper import tables
 from snapsure.paper.archive import Experiment
 from tests.evaluation.test_evaluate import simulated
-from tools import paper_tables
 
 
 def ensemble():
@@ -174,7 +172,7 @@ RESULTS = sorted(path.parent.name for path in Path("results").glob("*/experiment
 
 
 def test_results_are_found():
-    assert {"cifar100-cpu", "cifar100-cpu-full-underfitted"} <= {*RESULTS}
+    assert {"cifar100-cpu-full", "cifar100-cpu-full-underfitted"} <= {*RESULTS}
 
 
 @pytest.mark.slow
@@ -186,200 +184,6 @@ def test_committed_results_follow_from_the_committed_scores(name):
         made = json.loads(json.dumps(getattr(tables, part)(experiment)))
         path = folder / f"{'networks' if part == 'about' else part}.json"
         assert list(_differences(made, json.loads(path.read_text()), path.name)) == []
-
-
-@pytest.mark.parametrize("page", paper_tables.PAGES, ids=lambda page: page.parent.name)
-def test_pages_have_the_tables_as_they_were_written(page):
-    assert page.read_text().count("\n<!-- cifar") >= 7
-    assert paper_tables.filled(page) == page.read_text()
-
-
-COUNTS = {i: f"{word} networks" for i, word in enumerate(("two", "three", "four", "five"), 2)}
-
-
-@pytest.mark.parametrize("name", ["cifar100", "cifar10"])
-def test_the_readme_tells_what_the_papers_regime_gains(name):
-    folder = Path(f"results/{name}-cpu-full")
-    first, third = (json.loads((folder / f"table{i}.json").read_text()) for i in (1, 3))
-    aes, les, les_in_3 = first["softmax"]["k30"], third["les"], third["les_in_3"]
-    assert all(row["difference"][2] < 0 for row in (aes, les, les_in_3))  # "all significant"
-    wanted = (
-        f"gain {aes['gain']:.1f} % of E-AURC by AES, {les['gain']:.1f} % by LES and "
-        f"{les_in_3['gain']:.1f} % by LES in three passes, all significant"
-    )
-    assert wanted in " ".join(Path("README.md").read_text().split())
-    words = COUNTS[len(json.loads((folder / "networks.json").read_text())["training_accuracy"])]
-    title = name.upper().replace("CIFAR", "CIFAR-")
-    for page, told in (
-        ("README.md", f"{words} of {title}"),
-        ("results/README.md", f"{title} ({words})"),
-    ):
-        assert told in " ".join(Path(page).read_text().split())
-    method = " ".join(Path("docs/explanation/method.md").read_text().split())
-    if name == "cifar100":
-        assert f"CIFAR-100's images](../../results/README.md), {words} that are 99 %" in method
-        assert f"gain {aes['gain']:.1f} % by AES and {les['gain']:.1f} % by LES" in method
-
-
-def test_the_page_tells_how_little_the_surer_half_shows():
-    """Of CIFAR-10: few errors, and intervals that have 0 in them."""
-    tables = Experiment.open(Path("results/cifar10-cpu-full")).tables
-    page = " ".join(Path("results/README.md").read_text().split()).replace("−", "-")
-    low, high = 13, 30  # the epochs that are averaged
-    errors, surer, less_sure = [], [], []
-    for table in tables:
-        kappa = table.kappa("softmax")
-        halves = np.split(np.argsort(-kappa[-1], kind="stable"), 2)
-        errors.append(table.errors[halves[0]].sum())
-        for half, told in zip(halves, (surer, less_sure), strict=True):
-            middle = kappa[low - 1 : high, half].mean(axis=0)
-            difference = bootstrap_difference(eaurc, middle, kappa[-1, half], table.errors[half])
-            told.append([f"{1e3 * end:+.2f}" for end in difference])
-    assert f"the surer half has only {_listed(errors)} errors" in page
-    (first, *ends), *later = surer  # the epochs were chosen by looking at the first one
-    assert f"by {first.lstrip('-')} × 10⁻³, with an interval of {' … '.join(ends)}" in page
-    assert f"The networks trained afterwards: {_each(later)}. Every interval has 0 in it." in page
-    assert all(float(low) < 0 < float(high) for _, low, high in surer)
-    assert f"gains by that mean ({_each(less_sure)}), significantly in every network" in page
-    assert all(float(high) < 0 for *_, high in less_sure)
-
-
-def _listed(values):
-    *others, last = map(str, values)
-    return f"{', '.join(others)} and {last}"
-
-
-def _each(differences):
-    return "; ".join(f"{by}, {' … '.join(ends)}" for by, *ends in differences)
-
-
-_NAMES = ("cifar10", "cifar100")
-
-
-def test_the_summary_is_of_both_data_sets():
-    """Its cells in percent of the final κ, from the areas themselves."""
-    rows = [line.strip("| ").split(" | ") for line in paper_tables.summary().splitlines()]
-    cells = {row[0]: row[1:] for row in rows}
-    for i, name in enumerate(("cifar100", "cifar10")):
-        tables = Experiment.open(Path(f"results/{name}-cpu-full")).tables
-        scores = [(AES().confidence(t), t.kappa("softmax")[-1], t.errors) for t in tables]
-        areas = np.mean([[eaurc(a, e), eaurc(b, e)] for a, b, e in scores], axis=0)
-        ends = np.mean([bootstrap_difference(eaurc, *score) for score in scores], axis=0)
-        gain, most, least = (
-            -100 * change / areas[1] for change in (areas[0] - areas[1], *ends[1:])
-        )
-        told = f"**{gain:+.1f} ({least:+.1f} … {most:+.1f})**"
-        assert (
-            cells["AES of softmax response"][2 * i + 1].replace("\N{NO-BREAK SPACE}", " ") == told
-        )
-        wrong = [100 * t.errors.mean() for t in tables]
-        assert cells["*test error, %*"][2 * i + 1] == f"*{min(wrong):.1f} … {max(wrong):.1f}*"
-    counts = [
-        [json.loads(Path(f"results/{name}-cpu-full/table1.json").read_text())[kappa]["networks"]
-         for name in ("cifar100", "cifar10")]
-        for kappa in ("nn_distance", "mc_dropout_variance", "mc_dropout")
-    ]  # fmt: skip
-    assert counts == [[1, 1], [2, 1], [2, 1]]
-    page = " ".join(Path("results/README.md").read_text().split())
-    assert (
-        "NN-distance is of one network for each data set, MC-dropout of two of CIFAR-100 and one"
-        in page
-    )
-    assert cells["AES of softmax response"][::2] == ["+21.7", "+6.1"]  # as the paper prints them
-    assert cells["PES to the letter"][::2] == ["+18.2", "+6.0"]
-    assert cells["*test error, %*"][::2] == ["*29.2*", "*6.4*"]
-
-
-def test_the_page_tells_when_halves_are_ranked_best():
-    page = " ".join(Path("results/README.md").read_text().split())
-    ten, hundred = (
-        json.loads(Path(f"results/{name}-cpu-full/motivation.json").read_text())["softmax"]
-        for name in _NAMES
-    )
-    best = [row["surer"]["best_epoch"] for row in ten]
-    times = [f"{row['surer']['final'] / row['surer']['best']:.1f}" for row in ten]
-    assert f"ranked best at epochs {_listed(best)} of 54, and at the end its E-AURC" in page
-    assert f"is {_listed(times)} times as high" in page
-    late = [row["less_sure"]["best_epoch"] for row in ten]
-    assert f"by a single snapshot, at epochs {min(late)} to {max(late)}, as in the paper" in page
-    epochs = [row[half]["best_epoch"] for row in hundred for half in ("surer", "less_sure")]
-    assert f"ranks both best around the middle, at epochs {min(epochs)} to {max(epochs)}." in page
-    rises = [
-        sorted(100 * (row[half]["final"] / row[half]["best"] - 1) for row in hundred)
-        for half in ("surer", "less_sure")
-    ]
-    surer, less_sure = (f"{rise[0]:.0f} to {rise[-1]:.0f} %" for rise in rises)
-    assert f"surer half rises by {surer}, that of the less sure half by {less_sure}" in page
-
-
-def test_the_page_tells_how_nn_distance_ranks():
-    """Its final κ beside softmax response of the same network."""
-    experiment = Experiment.open(Path("results/cifar100-cpu-full"))
-    near = [experiment.of("nn_distance"), experiment.of("softmax")]
-    (seed,) = near[0]
-    areas = [
-        1e3 * eaurc(some[seed].kappa(name)[-1], some[seed].errors)
-        for some, name in zip(near, ("nn_distance", "softmax"), strict=True)
-    ]
-    page = " ".join(Path("results/README.md").read_text().split())
-    assert f"({areas[0]:.1f} for {areas[1]:.1f} of the same network)" in page
-
-
-def test_the_page_tells_what_is_better_than_fitting_and_averaging():
-    """AURC, which counts the errors too: a network that fits less, and two networks."""
-    fitting, contrast = (
-        Experiment.open(Path(f"results/cifar100-cpu-full{end}")) for end in ("", "-underfitted")
-    )
-
-    def area(tables, confidence):
-        return 1e3 * np.mean([aurc(confidence(table), table.errors) for table in tables])
-
-    def final(table):
-        return table.kappa("softmax")[-1]
-
-    page = " ".join(Path("results/README.md").read_text().split())
-    with_aes = area(fitting.tables, AES().confidence)
-    assert f"without any snapshots ({area(contrast.tables, final):.1f} × 10⁻³)" in page
-    assert f"that of the fitting network with AES ({with_aes:.1f})" in page
-    together = area([*fitting.ensembles.values()], final)
-    assert f"Two networks answering together have {together:.1f}." in page
-    assert together < area(contrast.tables, final) < with_aes
-
-
-def test_the_page_tells_that_no_gain_is_of_broken_ties():
-    ones = 0
-    for name in ("cifar100", "cifar10"):
-        content = json.loads(Path(f"results/{name}-cpu-full/saturation.json").read_text())
-        ones = max(ones, content["float32"]["ones"])
-        assert content["float32"]["gain"] == pytest.approx(content["exact"]["gain"], abs=0.05)
-    page = " ".join(Path("results/README.md").read_text().split())
-    assert f"at most {ones:.1%}".replace("%", " %") + " of the scores round to 1" in page
-
-
-def test_the_page_tells_that_nn_distance_gains_by_broken_ties():
-    ten, hundred = (Experiment.open(Path(f"results/{name}-cpu-full")) for name in _NAMES)
-    ((seed, table),) = ten.of("nn_distance").items()
-    last, averaged = (
-        table.kappa("nn_distance")[-1],
-        AES().fit(table, "nn_distance").confidence(table),
-    )
-    softmax = ten.of("softmax")[seed].kappa("softmax")[-1]
-    tied = last == 1
-    final, broken, aes, by_softmax = (
-        f"{1e3 * eaurc(kappa, table.errors):.2f}"
-        for kappa in (
-            last,
-            np.where(tied, 1 + averaged, last),
-            averaged,
-            np.where(tied, 1 + softmax, last),
-        )
-    )
-    page = " ".join(Path("results/README.md").read_text().split())
-    assert f"At the end {100 * tied.mean():.0f} % of its κ are exactly 1" in page
-    assert f"lowers E-AURC from {final} to {broken}; AES itself has {aes}. The final" in page
-    assert f"breaks the ties as well ({by_softmax})" in page
-    for table in hundred.of("nn_distance").values():
-        assert table.kappa("nn_distance").max() < 1  # "no κ is 1"
 
 
 def _differences(ours, theirs, where):

@@ -22,7 +22,7 @@ from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
-from snapsure.table._packed import packed, unpacked
+from snapsure.table._packed import packed, unpacked, write_arrays
 
 ABOUT = "contest.json"
 KNOWN = ", known classes"
@@ -47,8 +47,7 @@ def place(folder: Path, name: str, seed: int) -> Path:
 def pack(run: Run, path: Path) -> None:
     """Write one run, whole or not at all."""
     _files.make_folder(path.parent)
-    with _sealed.replacing(path) as file:
-        np.savez_compressed(file, **_arrays(run))
+    write_arrays(path, _arrays(run))
 
 
 def finish(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
@@ -105,7 +104,12 @@ def _arrays(run: Run) -> dict[str, Any]:
     return {
         **{f"kappa.{name}": packed(table.kappa(name)) for name in table.names},
         **{f"other.{name}": packed(kappa[None]) for name, (kappa, _) in run.others.items()},
-        **{f"answer.{name}": _small(y) for name, (_, y) in run.others.items()},
+        # Most scores are of the final classifier's answers, `y_hat`: these are not written again.
+        **{
+            f"answer.{name}": _small(y)
+            for name, (_, y) in run.others.items()
+            if not np.array_equal(y, table.y_hat)
+        },
         **({} if table.logits is None else {"logits": _rounded(table.logits)}),
         "labels": _small(table.labels),
         "y_hat": _small(table.y_hat),
@@ -140,7 +144,8 @@ def _read(path: Path, renamed: Mapping[str, str]) -> Run:
         if kind == "kappa":
             kappas[called] = unpacked(values, shape)
         elif kind == "other":
-            others[called] = (unpacked(values, (1, shape[1]))[0], arrays[f"answer.{rest}"])
+            answers = arrays.get(f"answer.{rest}", arrays["y_hat"])
+            others[called] = (unpacked(values, (1, shape[1]))[0], answers)
     passes, kept, size, *more = json.loads(str(arrays["price"]))  # earlier ones say no more
     trainings = more[0] if more else {}
     table = ScoreTable(
