@@ -15,6 +15,7 @@ import pytest
 from snapsure import ScoreTable, _files, _sealed
 from snapsure.errors import SnapsureError, StorageError
 from tests.support import processes
+from tests.support.refusals import refuses
 
 
 @pytest.fixture
@@ -33,10 +34,7 @@ def test_an_array_that_does_not_fit_is_told_of(tmp_path, no_room, n):
     with pytest.raises(StorageError) as caught:
         _sealed.write_array(path, np.arange(float(n)))
     assert caught.value.errno == errno.EFBIG
-    assert caught.value.strerror == (
-        f"cannot write values.npy in {tmp_path} (File too large): choose a folder that can be "
-        "written to; what was there before is whole"
-    )
+    assert f"values.npy in {tmp_path} (File too large)" in caught.value.strerror
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,12 +146,9 @@ def test_what_another_process_is_writing_stays(tmp_path, killed):
             assert path.read_bytes() == b"new"
 
 
-def test_what_cannot_be_removed_is_said(tmp_path):
-    with pytest.raises(StorageError) as caught, _files.writing(f"to {tmp_path}"):
+def test_what_the_system_refuses_is_an_error_of_ours(tmp_path):
+    with refuses(StorageError, tmp_path, "Is a directory"), _files.writing(f"to {tmp_path}"):
         tmp_path.unlink()
-    assert str(caught.value) == (
-        f"cannot write to {tmp_path} (Is a directory): choose a folder that can be written to"
-    )
 
 
 @pytest.fixture
@@ -213,10 +208,7 @@ def test_no_space_is_told_as_that(tmp_path, monkeypatch, number):
     with pytest.raises(StorageError) as caught:
         _files.write_bytes(tmp_path / "file", b"new")
     assert caught.value.errno == number
-    assert str(caught.value) == (
-        f"no space left to write file in {tmp_path}: free some and write it again; what was there "
-        "before is whole"
-    )
+    assert f"file in {tmp_path}" in str(caught.value)
 
 
 def folders_answer(monkeypatch, number):
@@ -261,9 +253,5 @@ def test_a_temporary_is_never_written_through_a_link(tmp_path, monkeypatch):
 def test_what_cannot_be_removed_is_told(tmp_path):
     path = tmp_path / "folder"
     (path / "below").mkdir(parents=True)
-    with pytest.raises(StorageError) as caught:
+    with refuses(StorageError, path):
         _files.remove(path)
-    assert str(caught.value) == (
-        f"cannot remove {path} ({os.strerror(caught.value.errno)}), which is no longer needed: "
-        "make its folder writable, or delete it"
-    )

@@ -190,10 +190,9 @@ def test_prefix_chooses_a_network_and_fit_remembers_it(place):
     for epoch in (1, 2):
         parts = {"student": nn.Linear(4, 3), "teacher": nn.Linear(4, 3)}
         torch.save(nn.ModuleDict(parts).state_dict(), place / "two" / f"epoch-{epoch}.pt")
-    assert refused(score(snapshots="two")).endswith(
-        "got it under 'student.' and 'teacher.': say which, SnapshotStore.adopt(folder, "
-        "prefix='student.') or --prefix student. on the command line"
-    )
+    message = refused(score(snapshots="two"))
+    assert "got it under 'student.' and 'teacher.'" in message
+    assert "--prefix student." in message
     assert score(snapshots="two", prefix="teacher.").exit_code == 0
     assert "with other snapshots:" in refused(score(snapshots="two", prefix="student."))
     assert run("fit out", out="predictor").exit_code == 0
@@ -212,19 +211,16 @@ def test_trust_is_off_and_warns(place):
     path = place / "theirs" / "epoch-1.pt"
     torch.save({"model": nn.Linear(4, 3).state_dict(), "more": RunsCode()}, path)
     said = refused(score(snapshots="theirs"))
-    assert said.endswith(
-        f"(it needs {os.mkdir.__module__}.mkdir): if you trust whoever made it, pass trust=True "
-        "(--trust on the command line); or load it yourself and save its state_dict()"
-    )
+    assert f"(it needs {os.mkdir.__module__}.mkdir)" in said
+    assert "--trust" in said
     assert not (place / "ran").exists()
     result = score("--trust", snapshots="theirs")
     assert result.exit_code == 0, result.stderr
     assert (place / "ran").exists()
     warned = [line for line in result.stderr.splitlines() if "warning" in line]
-    assert warned == [
-        "snapsure: warning: theirs/epoch-1.pt is trusted: reading it can run any code that whoever "
-        f"made it put in (it needs {os.mkdir.__module__}.mkdir)"
-    ]
+    assert len(warned) == 1
+    assert warned[0].startswith("snapsure: warning: theirs/epoch-1.pt is trusted")
+    assert f"(it needs {os.mkdir.__module__}.mkdir)" in warned[0]
 
 
 def test_compare_fits_a_terminal(place, monkeypatch):

@@ -286,7 +286,7 @@ def test_what_it_cannot_do_is_said(trained, digits, tmp_path):
         keras.Sequential([layers.Input((8, 8, 1)), layers.Flatten(), layers.Dense(10)])
     )
     assert sentence(score, other, theirs, test, SoftmaxResponse(), progress=False).startswith(
-        f"checkpoint of epoch 4 ({theirs / '04.weights.h5'}) must have the architecture of `model`"
+        f"Checkpoint of epoch 4 ({theirs / '04.weights.h5'}) must have the architecture of `model`"
     )
     two = keras.Input((4,))
     assert sentence(Classifier, keras.Model(two, [two, layers.Dense(2)(two)])) == (

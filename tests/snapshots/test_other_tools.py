@@ -11,13 +11,8 @@ from torch import nn
 
 from snapsure import SnapshotStore
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
-from snapsure.snapshots._pretrained import renamed
-
-
-def sentence(kind, call, *arguments):
-    with pytest.raises(kind) as caught:
-        call(*arguments)
-    return str(caught.value)
+from snapsure.snapshots._weights import translate_names
+from tests.support.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -66,28 +61,26 @@ def test_keras_reads_its_own_weights(tmp_path, ending):
     assert torch.equal(store.load(1)["layers/dense/vars/0"], torch.ones(2, 3))
     store.load_into(SimpleNamespace(load_weights=taken.append), 1)
     assert taken == [str(path)]
-    assert sentence(InvalidInput, store.load_into, nn.Linear(3, 2), 1) == (
-        f"`model` must be a Keras model for {path.name}, got Linear: wrap it in "
-        "snapsure.integrations.keras.Classifier"
-    )
+    with refuses(InvalidInput, "`model`", "got Linear", "keras.Classifier"):
+        store.load_into(nn.Linear(3, 2), 1)
 
     def refuse(filepath):
         raise ValueError("Layer 'dense' expected 3 variables\nand more")
 
-    assert sentence(
-        WrongArchitecture, store.load_into, SimpleNamespace(load_weights=refuse), 1
-    ) == (
-        f"checkpoint of epoch 1 ({path}) must have the architecture of `model`, got Keras's "
-        "refusal (Layer 'dense' expected 3 variables): build the model that it was taken of"
-    )
+    with refuses(
+        WrongArchitecture,
+        f"epoch 1 ({path})",
+        "(Layer 'dense' expected 3 variables)",
+    ):
+        store.load_into(SimpleNamespace(load_weights=refuse), 1)
 
 
 @pytest.mark.parametrize(("ending", "kind"), [(".weights.h5", "HDF5"), (".keras", "Keras")])
 def test_a_keras_file_that_is_none(tmp_path, ending, kind):
     path = tmp_path / f"epoch-1{ending}"
     path.write_bytes(b"nothing of the kind")
-    told = sentence(CorruptFile, SnapshotStore.adopt(tmp_path).load, 1)
-    assert told.startswith(f"{path} must be a whole {kind} file, got one that cannot be read (")
+    with refuses(CorruptFile, f"{path} must be a whole {kind} file"):
+        SnapshotStore.adopt(tmp_path).load(1)
 
 
 class Logging:
@@ -147,7 +140,7 @@ def older():
 
 def test_older_names_become_the_models_own(transformers, monkeypatch):
     monkeypatch.setattr(Pretrained, "said", {"missing_keys": [], "unexpected_keys": []})
-    found = renamed(Pretrained(3, 2), older())
+    found = translate_names(Pretrained(3, 2), older())
     assert list(found) == ["weight", "bias"]
     assert torch.equal(found["weight"], torch.ones(2, 3))
 
@@ -158,14 +151,14 @@ def test_older_names_become_the_models_own(transformers, monkeypatch):
 def test_what_transformers_does_not_know_stays(transformers, monkeypatch, said):
     monkeypatch.setattr(Pretrained, "said", said)
     state = older()
-    assert renamed(Pretrained(3, 2), state) is state
+    assert translate_names(Pretrained(3, 2), state) is state
 
 
 def test_a_model_of_nobodys_keeps_its_names(transformers, monkeypatch):
     state = older()
-    assert renamed(nn.Linear(3, 2), state) is state
+    assert translate_names(nn.Linear(3, 2), state) is state
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert renamed(Pretrained(3, 2), state) is state
+    assert translate_names(Pretrained(3, 2), state) is state
 
 
 def test_a_snapshot_of_older_names_is_loaded(tmp_path, transformers, monkeypatch):

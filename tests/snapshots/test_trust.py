@@ -16,6 +16,7 @@ from torch import nn
 
 from snapsure import SnapshotStore
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
+from tests.support.refusals import refuses
 
 
 @dataclass
@@ -36,12 +37,6 @@ class RunsCode:
 
 def network():
     return nn.Linear(3, 2)
-
-
-def sentence(kind, function, *args):
-    with pytest.raises(kind) as caught:
-        function(*args)
-    return str(caught.value)
 
 
 def same(a, b):
@@ -77,21 +72,11 @@ def test_what_is_not_is_named(tmp_path, beside):
     needs = f"{__name__}.{'Mode' if isinstance(beside, Mode) else 'Config'}"
     if isinstance(beside, Mode) and beside.__reduce_ex__(2)[0] is getattr:  # until Python 3.11.3
         needs = "getattr"
-    assert sentence(UnsafeFile, SnapshotStore.adopt(tmp_path).load, 1) == (
-        f"{path} must hold tensors and plain values alone, got a pickle that could run code on "
-        f"loading (it needs {needs}): if you trust whoever made it, pass trust=True "
-        "(--trust on the command line); or load it yourself and save its state_dict()"
-    )
+    with refuses(UnsafeFile, path, f"(it needs {needs})", "trust=True", "--trust"):
+        SnapshotStore.adopt(tmp_path).load(1)
 
 
-def warned(path, needs):
-    return (
-        f"{path} is trusted: reading it can run any code that whoever made it put in (it needs "
-        f"{needs})"
-    )
-
-
-def told(function, *args):
+def watch(function, *args):
     """What a call gives, and what it warns of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -105,21 +90,24 @@ def test_trusted_it_is_read_with_a_warning_each_time(tmp_path):
         torch.save(
             {"model": model.state_dict(), "config": Config()}, tmp_path / f"epoch-{epoch}.pt"
         )
-    store, before = told(lambda: SnapshotStore.adopt(tmp_path, trust=True))
+    store, before = watch(lambda: SnapshotStore.adopt(tmp_path, trust=True))
     assert before == []  # the names tell the epochs: nothing is read yet
     for epoch in (1, 2, 2):
-        state, said = told(store.load, epoch)
+        state, said = watch(store.load, epoch)
         assert same(state, model.state_dict())
-        assert said == [warned(tmp_path / f"epoch-{epoch}.pt", f"{__name__}.Config")]
+        assert len(said) == 1
+        assert str(tmp_path / f"epoch-{epoch}.pt") in said[0]
+        assert f"{__name__}.Config" in said[0]
 
 
 @pytest.mark.parametrize("under", [None, "model", "net"])
 def test_trusted_a_whole_network_is_its_weights(tmp_path, under):
     model, path = network(), tmp_path / "epoch-1.pt"
     torch.save(model if under is None else {under: model, "epoch": 1}, path)
-    state, said = told(SnapshotStore.adopt(tmp_path, trust=True).load, 1)
+    state, said = watch(SnapshotStore.adopt(tmp_path, trust=True).load, 1)
     assert same(state, model.state_dict())
-    assert said == [warned(path, "torch.nn.modules.linear.Linear")]
+    assert len(said) == 1
+    assert "torch.nn.modules.linear.Linear" in said[0]
 
 
 def test_a_store_takes_a_trusted_checkpoint(tmp_path):
@@ -128,14 +116,14 @@ def test_a_store_takes_a_trusted_checkpoint(tmp_path):
     store = SnapshotStore(tmp_path / "run")
     with pytest.raises(UnsafeFile):
         store.save(path, 1)
-    _, said = told(lambda: store.save(path, 1, trust=True))
+    _, said = watch(lambda: store.save(path, 1, trust=True))
     assert same(store.load(1), model.state_dict())
     assert len(said) == 1
 
 
 def test_harmless_files_are_no_reason_to_warn(tmp_path):
     torch.save(network().state_dict(), tmp_path / "epoch-1.pt")
-    assert told(SnapshotStore.adopt(tmp_path, trust=True).load, 1)[1] == []
+    assert watch(SnapshotStore.adopt(tmp_path, trust=True).load, 1)[1] == []
 
 
 def test_only_trust_runs_what_came_with_a_file(tmp_path, monkeypatch):
@@ -151,7 +139,7 @@ def test_only_trust_runs_what_came_with_a_file(tmp_path, monkeypatch):
             open_it()
     assert not (tmp_path / "ran").exists()
     (folder / "last.ckpt").rename(folder / "epoch-1.ckpt")
-    told(SnapshotStore.adopt(folder, trust=True).load, 1)
+    watch(SnapshotStore.adopt(folder, trust=True).load, 1)
     assert (tmp_path / "ran").exists()
 
 
@@ -163,12 +151,11 @@ def test_a_trusted_file_of_classes_that_are_gone(tmp_path, monkeypatch):
     torch.save({"model": network().state_dict(), "config": gone.Config()}, path)
     monkeypatch.delitem(sys.modules, "of_that_training")
     store = SnapshotStore.adopt(tmp_path, trust=True)
-    with pytest.warns(UserWarning, match="is trusted"):
-        assert sentence(InvalidInput, store.load, 1) == (
-            f"{path} must be of classes that can be imported here, got one that cannot (No module "
-            "named 'of_that_training'): run it where the code of that training is, or load the "
-            "file there and save its state_dict()"
-        )
+    with (
+        pytest.warns(UserWarning, match="is trusted"),
+        refuses(InvalidInput, path, "got one that cannot (No module named 'of_that_training')"),
+    ):
+        store.load(1)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +170,8 @@ def test_bytes_that_are_no_checkpoint(tmp_path, content, got):
     path = tmp_path / "epoch-1.pt"
     path.write_bytes(content)
     for trust in (False, True):
-        assert sentence(CorruptFile, SnapshotStore.adopt(tmp_path, trust=trust).load, 1) == (
-            f"{path} must be a whole checkpoint, got {got}: copy it again, or move it away if it "
-            "is none"
-        )
+        with refuses(CorruptFile, path, f"got {got}"):
+            SnapshotStore.adopt(tmp_path, trust=trust).load(1)
 
 
 @pytest.mark.parametrize(
@@ -202,10 +187,8 @@ def test_bytes_that_are_no_checkpoint(tmp_path, content, got):
 def test_a_checkpoint_without_weights(tmp_path, content, got):
     path = tmp_path / "epoch-1.pt"
     torch.save(content, path)
-    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load, 1) == (
-        f"checkpoint {path} must hold the weights of a network, alone or under state_dict, "
-        f"model_state_dict, model, got {got}: save it by torch.save(model.state_dict(), path)"
-    )
+    with refuses(InvalidInput, path, f"got {got}", "torch.save(model.state_dict(), path)"):
+        SnapshotStore.adopt(tmp_path).load(1)
 
 
 def test_networks_under_names_of_their_own_are_told_apart_by_a_prefix(tmp_path):
@@ -213,10 +196,7 @@ def test_networks_under_names_of_their_own_are_told_apart_by_a_prefix(tmp_path):
     content = {"generator": generator.state_dict(), "critic": critic.state_dict(), "epoch": 1}
     torch.save(content, tmp_path / "epoch-1.pt")
     model = network()
-    assert sentence(InvalidInput, SnapshotStore.adopt(tmp_path).load_into, model, 1) == (
-        "a checkpoint must hold the model's network once, got it under 'generator.' and 'critic.': "
-        "say which, SnapshotStore.adopt(folder, prefix='generator.') or --prefix generator. on the "
-        "command line"
-    )
+    with refuses(InvalidInput, "got it under 'generator.' and 'critic.'"):
+        SnapshotStore.adopt(tmp_path).load_into(model, 1)
     SnapshotStore.adopt(tmp_path, prefix="critic").load_into(model, 1)
     assert same(model.state_dict(), critic.state_dict())

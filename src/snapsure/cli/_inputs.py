@@ -169,7 +169,7 @@ def _refuse_no_maker(thing: Any, spec: str, option: str) -> None:
 def snapshots_of(folder: Path | str, prefix: str | None, trust: bool) -> Any:
     """Snapshots in a folder, told from others in it, and trusted, where options say so."""
     from snapsure.snapshots import SnapshotStore
-    from snapsure.snapshots._adopted import is_foreign
+    from snapsure.snapshots._adopt import is_foreign
 
     if not is_foreign(Path(folder)):
         if prefix is not None:
@@ -292,7 +292,7 @@ def _from_npz(spec: str, option: str) -> Any:
 
     _refuse_bytes(spec, option, whole=is_zipfile(spec))
     try:
-        _files.refuse_packed_bomb(Path(spec), "write it by np.savez, which does not compress")
+        _files.refuse_packed_bomb(Path(spec), "Write it by np.savez, which does not compress.")
         with Path(spec).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
     except UnsafeFile:

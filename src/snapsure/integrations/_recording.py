@@ -9,7 +9,7 @@ from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.snapshots import Recorder, SnapshotStore
 from snapsure.snapshots._schedule import Schedule
-from snapsure.snapshots._store import writes_here
+from snapsure.snapshots._store import is_writer
 
 
 class Recording:
@@ -33,7 +33,7 @@ class Recording:
 
         A new training is refused a store that holds another: at its start, not after an epoch.
         """
-        if not writes_here():
+        if not is_writer():
             return
         if new and len(self.store):
             raise InvalidInput(

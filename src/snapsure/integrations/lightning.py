@@ -29,7 +29,7 @@ from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring._recorded import recorded
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._schedule import Schedule
-from snapsure.snapshots._store import writes_here
+from snapsure.snapshots._store import is_writer
 from snapsure.table import ScoreTable
 
 __all__ = ["SnapshotCallback"]
@@ -158,7 +158,7 @@ class _Validation:
                 "the validation loader must keep its order, got one that shuffles or has a sampler "
                 "of its own: make it with shuffle=False and no sampler"
             )
-        if not writes_here():
+        if not is_writer():
             return
         if trainer.global_step == 0 and self.logits.epochs:
             raise InvalidInput(
@@ -219,7 +219,7 @@ class _Validation:
 
     def keep(self, epoch: int, step: int) -> None:
         """Write the last validation's logits, if training has not gone on since."""
-        if self._whole is not None and self._step == step and writes_here():
+        if self._whole is not None and self._step == step and is_writer():
             self.logits.write(epoch, *self._whole)
         self._whole = None
 

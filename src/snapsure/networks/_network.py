@@ -24,7 +24,7 @@ from snapsure.networks._data import row_count, to_device
 from snapsure.networks._forward import Forward, Sampling, Snapshot
 from snapsure.networks._probe import Order, probe
 from snapsure.networks._replay import Replay, cloned
-from snapsure.snapshots._weights import unwrapped
+from snapsure.snapshots._weights import unwrap
 
 
 def refuse_no_network(model: Any) -> None:
@@ -45,7 +45,7 @@ def private_copy(model: nn.Module, device: torch.device | None = None) -> nn.Mod
     """A copy that may be watched and loaded at will, on a device or the best, for evaluation."""
     device = device or device_of(model)
     try:
-        return copy.deepcopy(unwrapped(model)).to(device).eval()
+        return copy.deepcopy(unwrap(model)).to(device).eval()
     except RuntimeError as error:
         raise InvalidInput(
             f"`model` must be one that copy.deepcopy can copy, got an error ({error}): for "

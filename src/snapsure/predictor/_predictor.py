@@ -30,7 +30,7 @@ from snapsure.predictor._parts import (
 )
 from snapsure.predictor._passes import Passes
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import opened
+from snapsure.snapshots._store import open_snapshots
 from snapsure.table import ScoreTable
 
 _MEMORY = 4 << 30
@@ -114,7 +114,7 @@ class Predictor:
         refuse_others(model, estimator, threshold)
         self.factory = model if isinstance(model, str) else None
         module = made(model) if isinstance(model, str) else model
-        self.snapshots = opened(snapshots)
+        self.snapshots = open_snapshots(snapshots)
         self.estimator = settled(estimator, self.snapshots, kappa)
         self.kappa = deployable(kappa or named_kappa(self.estimator.fitted["kappa"]))
         if self.estimator.of_kappa and self.kappa.name != self.estimator.fitted["kappa"]:
@@ -186,8 +186,8 @@ class Predictor:
         """
         from snapsure.evaluation import choose
 
-        store = opened(snapshots)
         refuse_no_table(table)
+        store = open_snapshots(snapshots)
         refuse_other_snapshots(table, store)
         choice = choose(table, kappa=kappa, passes=passes, risk=risk, delta=delta, seed=seed)
         settings = table.provenance.get("kappas", {}).get(kappa)

@@ -15,7 +15,7 @@ from snapsure.errors import InvalidInput
 from snapsure.networks._data import Rows, first_rows
 from snapsure.networks._network import Network, private_copy
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import opened
+from snapsure.snapshots._store import open_snapshots
 
 
 def average_weights(
@@ -64,7 +64,7 @@ def average_weights(
     [[2.0, 10.0]]
     >>> folder.cleanup()
     """
-    store = opened(snapshots)
+    store = open_snapshots(snapshots)
     if not store.epochs:
         raise InvalidInput(
             f"`snapshots` must hold at least one snapshot, got none in {store.path}: "

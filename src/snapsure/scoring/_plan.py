@@ -22,7 +22,7 @@ from snapsure.networks._network import refuse_no_network
 from snapsure.scoring._claim import KEPT, PREPARED, Claim
 from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import opened
+from snapsure.snapshots._store import open_snapshots
 from snapsure.table._pieces import TableWriter, layout_in
 
 _WHOLE = "whole"
@@ -210,7 +210,7 @@ def make_plan(
     """Check that all fits together, and that the folder can be taken."""
     refuse_no_network(model)
     wanted = _checked([kappas] if isinstance(kappas, Kappa) else list(kappas))
-    source = opened(snapshots)
+    source = open_snapshots(snapshots)
     members, epochs = source.members, _epochs(source)
     rows = Rows.of(data, "data", batch_size)
     size = max(1, _SHARD // rows.batch_size) * rows.batch_size if rows.divisible else rows.n

@@ -1,4 +1,4 @@
-"""Snapshots of a network during training: when to take them, and where they lie."""
+"""Snapshots of a network during training: when to take them, and where they are kept."""
 
 from snapsure.snapshots._base import Snapshots as Snapshots
 from snapsure.snapshots._ensemble import Ensemble as Ensemble

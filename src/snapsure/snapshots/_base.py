@@ -1,7 +1,7 @@
 """What can be read as the snapshots of one training, whoever wrote them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -15,13 +15,13 @@ class Snapshots(ABC):
     path: Path
 
     def __repr__(self) -> str:
-        """The folder it stands for."""
+        """Show the folder."""
         return f"{type(self).__name__}({str(self.path)!r})"
 
     @property
     @abstractmethod
     def epochs(self) -> list[int]:
-        """Epochs held, in order."""
+        """Epochs of the snapshots, in order."""
 
     @property
     def members(self) -> Sequence["Snapshots"]:
@@ -29,15 +29,15 @@ class Snapshots(ABC):
         return [self]
 
     def __len__(self) -> int:
-        """How many snapshots there are."""
+        """Count the snapshots."""
         return len(self.epochs)
 
     def __iter__(self) -> Iterator[int]:
-        """Epochs in order."""
+        """Iterate over the epochs in order."""
         return iter(self.epochs)
 
     def __contains__(self, epoch: object) -> bool:
-        """Whether a snapshot of this epoch is held."""
+        """Say whether there is a snapshot of this epoch."""
         return epoch in self.epochs
 
     @abstractmethod
@@ -50,72 +50,71 @@ class Snapshots(ABC):
 
     @abstractmethod
     def sha256(self, epoch: int) -> str:
-        """The hash of a snapshot's bytes."""
+        """Return the hash of a snapshot's bytes."""
 
     @abstractmethod
     def verify(self) -> None:
-        """Refuse the first snapshot that is gone, truncated or changed."""
+        """Refuse the first snapshot that is missing, truncated or changed."""
 
     def select(self, epochs: Iterable[int]) -> "Snapshots":
-        """Some of the snapshots, to be read only; nothing is copied.
+        """Select some of the snapshots, to be read only; nothing is copied.
 
-        Nobody needs to score snapshots that no estimator asks for:
+        Snapshots that no estimator uses need no scoring:
         `score(model, store.select(AES().snapshots(store.epochs)), data)`.
 
         Raises
         ------
         InvalidInput
-            For an epoch that is not held, or for none at all.
+            If an epoch has no snapshot, or none is named.
         """
-        return Selected(self, epochs)
+        return Selection(self, epochs)
 
 
-class Selected(Snapshots):
-    """Some of the snapshots of others."""
+class Selection(Snapshots):
+    """Some snapshots of another source."""
 
     def __init__(self, source: Snapshots, epochs: Iterable[int]) -> None:
         self._source, self.path = source, source.path
         self._epochs = sorted({int(epoch) for epoch in epochs})
         if not self._epochs:
-            raise InvalidInput("`epochs` must name at least one snapshot, got none: name some")
+            raise InvalidInput("`epochs` must name at least one snapshot, got none. Name some.")
         for epoch in self._epochs:
-            self._held(epoch, source.epochs)
+            refuse_missing(epoch, source.epochs, self.path)
 
     def __repr__(self) -> str:
-        """How it was made."""
+        """Show the source and the epochs."""
         return f"{self._source!r}.select({self._epochs})"
 
     @property
     def epochs(self) -> list[int]:
-        """Those selected."""
+        """The selected epochs."""
         return list(self._epochs)
 
     def load(self, epoch: int) -> dict[str, Tensor]:
-        """Read the state dict of one that is selected."""
-        return self._source.load(self._held(epoch, self._epochs))
+        """Read the state dict of a selected snapshot."""
+        refuse_missing(epoch, self._epochs, self.path)
+        return self._source.load(epoch)
 
     def load_into(self, model: nn.Module, epoch: int) -> None:
-        """Load one that is selected."""
-        self._source.load_into(model, self._held(epoch, self._epochs))
+        """Load a selected snapshot into a model."""
+        refuse_missing(epoch, self._epochs, self.path)
+        self._source.load_into(model, epoch)
 
     def sha256(self, epoch: int) -> str:
-        """The hash of one that is selected."""
-        return self._source.sha256(self._held(epoch, self._epochs))
+        """Return the hash of a selected snapshot."""
+        refuse_missing(epoch, self._epochs, self.path)
+        return self._source.sha256(epoch)
 
     def verify(self) -> None:
-        """Verify all of the source's."""
+        """Verify all snapshots of the source."""
         self._source.verify()
 
-    def _held(self, epoch: int, held: list[int]) -> int:
-        if epoch not in held:
-            raise InvalidInput(unknown_epoch(self.path, held, epoch))
-        return epoch
 
-
-def unknown_epoch(path: Path, held: list[int], epoch: int) -> str:
-    """The sentence for an epoch that is not there."""
-    known = f"epochs {min(held)}…{max(held)}" if held else "nothing"
-    return (
-        f"`epoch` must be one of those in {path} ({len(held)} held: {known}), got {epoch}: "
-        "see .epochs"
-    )
+def refuse_missing(epoch: int, epochs: Collection[int], path: Path) -> None:
+    """Refuse an epoch that has no snapshot."""
+    if epoch not in epochs:
+        known = f"epochs {min(epochs)}…{max(epochs)}" if epochs else "no epochs"
+        raise InvalidInput(
+            f"`epoch` must be one of the {len(epochs)} in {path} ({known}), got {epoch}. "
+            "See .epochs."
+        )

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from snapsure.errors import InvalidInput
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import opened
+from snapsure.snapshots._store import open_snapshots
 
 
 class Ensemble(Snapshots):
     """Networks trained alike, as one: given to `score` as `snapshots`, with any κ.
 
-    The classifier is the ensemble: y_hat is the class of the members' mean softmax, and κ the mean
-    over the members of their own κ of that class.
+    The classifier is the ensemble: y_hat is the class of the members' mean softmax, and κ is the
+    mean over the members of their own κ of that class.
 
     Parameters
     ----------
@@ -34,16 +34,16 @@ class Ensemble(Snapshots):
     """
 
     def __init__(self, stores: Sequence[Snapshots | str | Path]) -> None:
-        self._members = [opened(store) for store in stores]
+        self._members = [open_snapshots(store) for store in stores]
         if len(self._members) < 2:
             raise InvalidInput(
-                f"`stores` must name at least 2 members, got {len(self._members)}: "
-                "train more networks, or score the one by itself"
+                f"`stores` must name at least 2 members, got {len(self._members)}. Train more "
+                "networks, or score the one by itself."
             )
         self.path = self._members[0].path
 
     def __repr__(self) -> str:
-        """Its members."""
+        """Show the members."""
         return f"Ensemble({self._members!r})"
 
     @property
@@ -53,32 +53,32 @@ class Ensemble(Snapshots):
 
     @property
     def epochs(self) -> list[int]:
-        """Epochs that all members hold; they must hold the same."""
+        """Epochs of the members' snapshots, which must be the same."""
         first, *others = self._members
         for other in others:
             if other.epochs != first.epochs:
                 raise InvalidInput(
-                    f"members must have snapshots of the same epochs, got {other.path} with "
-                    f"{len(other)} that differ from the {len(first)} in {first.path}: "
-                    "record them by one schedule"
+                    f"`stores` must have snapshots of the same epochs, got {len(other)} in "
+                    f"{other.path} that differ from the {len(first)} in {first.path}. Record them "
+                    "by one schedule."
                 )
         return first.epochs
 
     def select(self, epochs: Iterable[int]) -> "Ensemble":
-        """Some of the snapshots of every member; nothing is copied."""
+        """Select some of the snapshots of every member; nothing is copied."""
         wanted = list(epochs)
         return Ensemble([member.select(wanted) for member in self._members])
 
     def load(self, epoch: int) -> dict[str, Tensor]:
-        """Refuse: there is a state dict per member."""
+        """Refuse: each member has its own state dict."""
         self._refuse()
 
     def load_into(self, model: nn.Module, epoch: int) -> None:
-        """Refuse: there are weights per member."""
+        """Refuse: each member has its own weights."""
         self._refuse()
 
     def sha256(self, epoch: int) -> str:
-        """Hashes of all members, one after the other."""
+        """Return the hashes of all members, separated by spaces."""
         return " ".join(member.sha256(epoch) for member in self._members)
 
     def verify(self) -> None:
@@ -88,6 +88,6 @@ class Ensemble(Snapshots):
 
     def _refuse(self) -> NoReturn:
         raise InvalidInput(
-            f"an ensemble must be loaded member by member, got {len(self._members)} of them: use "
-            ".members"
+            f"An ensemble must be loaded member by member, got {len(self._members)} of them at "
+            "once. Use .members."
         )

@@ -1,6 +1,6 @@
-"""The manifest of a store: what it holds, and what is on its way out; and the files it is made of.
+"""The manifest of a store: the snapshots it holds, and the files about to be removed.
 
-Whatever the manifest does not name may be somebody's own, and is neither removed nor replaced,
+A file that the manifest does not name may be somebody's own. It is neither removed nor replaced,
 unless its bytes prove that the store wrote it.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from snapsure import _files, _json
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import _weights
-from snapsure.snapshots._adopted import Checkpoint, checkpoint_names
+from snapsure.snapshots._adopt import Checkpoint, list_checkpoint_files
 from snapsure.snapshots._lock import WRITER, WriterLock
 
 MANIFEST = "manifest.json"
@@ -30,16 +30,16 @@ _SCHEMA: Entry = {"format": {_FORMAT}, "snapshots": {str: _ENTRY}, "leaving?": [
 
 
 class Manifest(NamedTuple):
-    """Snapshots by epoch, and files that were let go of but may still lie there after a crash."""
+    """Snapshots by epoch, and removed files that may still be there after a crash."""
 
     entries: dict[int, Entry]
     leaving: list[Entry]
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder, if it has one."""
+    """Read the manifest of a folder, if it has one."""
     path, what = folder / MANIFEST, "a manifest of snapshots"
-    remedy = f"restore it, or make it anew by `snapsure rebuild {shlex.quote(str(folder))}`"
+    remedy = f"restore it, or write it again by `snapsure rebuild {shlex.quote(str(folder))}`"
     try:
         content = _json.load(path, what, _SCHEMA, remedy)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def read(folder: Path) -> Manifest | None:
     wrong = [
         f"`snapshots.{epoch}` must be of that epoch, got {entry['file']}"
         for epoch, entry in content["snapshots"].items()
-        if str(_epoch_of(entry["file"])) != epoch
+        if str(_get_epoch(entry["file"])) != epoch
     ]
     held = {entry["file"] for entry in content["snapshots"].values()}
     wrong += [  # which would be removed
@@ -64,9 +64,10 @@ def read(folder: Path) -> Manifest | None:
 def write(
     folder: Path, lock: WriterLock, entries: Mapping[int, Entry], leaving: Sequence[Entry] = ()
 ) -> tuple[bytes, Manifest]:
-    """Replace the manifest, and then remove the files that leave; gives it, and its bytes.
+    """Replace the manifest, then remove the files that leave; return it and its bytes.
 
-    They are named until the next time: if a crash comes between, the next writer removes them.
+    The manifest names these files until it is replaced again: if a crash prevents their removal,
+    the next writer removes them.
     """
     content: dict[str, Any] = {
         "format": _FORMAT,
@@ -74,94 +75,94 @@ def write(
     }
     if leaving:
         content["leaving"] = list(leaving)
-    written = _json.text(content)
-    lock.replace(written)
+    text = _json.text(content)
+    lock.replace(text)
     for entry in leaving:
         _files.remove(folder / entry["file"])
-    return written, Manifest(dict(entries), list(leaving))
+    return text, Manifest(dict(entries), list(leaving))
 
 
-def clear_up(folder: Path, lock: WriterLock) -> None:
-    """Finish what a crash interrupted: remove temporaries, and files that were leaving."""
+def finish_interrupted(folder: Path) -> None:
+    """Remove what a crash left: temporary files, and files that were leaving."""
     manifest = read(folder)
     if manifest is None:
         return
-    if lock.works:  # else they may be those of a second writer
-        _files.remove_partial(folder, _WRITTEN)
+    _files.remove_partial(folder, _WRITTEN)
     for entry in manifest.leaving:
         path = folder / entry["file"]
         same = path.is_file() and path.stat().st_size == entry["bytes"]
-        if same and _files.sha256(path) == entry["sha256"]:  # not what came under its name since
+        if same and _files.sha256(path) == entry["sha256"]:  # not a later file of that name
             _files.remove(path)
 
 
-def free_name(folder: Path, epoch: int, gone: Sequence[Entry]) -> str:
-    """A file name for a snapshot, which may be replacing another: both exist for a moment.
+def choose_name(folder: Path, epoch: int, gone: Sequence[Entry]) -> str:
+    """Choose a file name for a snapshot; one that it replaces exists beside it for a moment.
 
-    What a crash left there unnamed is replaced; anything else is refused.
+    An unnamed file that a crash left there is replaced; any other is refused.
     """
     name = f"epoch-{epoch:06d}.safetensors"
     if any(entry["file"] == name for entry in gone):
         name = f"epoch-{epoch:06d}-again.safetensors"
     path = folder / name
-    if path.exists() and not _weights.written_by_us(path):
+    if path.exists() and not _weights.is_own_file(path):
         raise InvalidInput(
-            f"`epoch` must have no file of others in its place, got {path}, which this store did "
-            "not write: move it away"
+            f"`epoch` must have no other file in its place, got {path}, which this store did not "
+            "write. Move it away."
         )
     return name
 
 
 def refuse_lost_snapshots(folder: Path) -> None:
-    """Refuse to write where checkpoints lie without a manifest: they may be all there is left."""
-    names = checkpoint_names(folder) if folder.is_dir() else []
+    """Refuse to write where checkpoints have no manifest: they may be somebody's only copy."""
+    names = list_checkpoint_files(folder)
     if not names:
         return
     ours = [name for name in names if _SNAPSHOT.fullmatch(name)]
-    adopt = "SnapshotStore.adopt reads them as they are"
-    remedy = f"`snapsure rebuild {shlex.quote(str(folder))}` makes it one from them, {adopt}"
+    first, *more = ours or names
+    got = first + (f" and {len(more)} more" if more else "")
+    rebuild = f"`snapsure rebuild {shlex.quote(str(folder))}` writes it again from them; "
     raise InvalidInput(
-        f"{folder} must be a new folder or a store of snapshots, got {_counted(ours or names)} and "
-        f"no {MANIFEST}: {remedy if ours else adopt}; or record into another folder"
+        f"{folder} must be a new folder or a store of snapshots, got {got} and no {MANIFEST}. "
+        f"{rebuild if ours else ''}SnapshotStore.adopt reads them as they are. Or record into "
+        "another folder."
     )
 
 
-def rebuilt(folder: Path) -> dict[int, Entry]:
-    """The entries of a manifest that was lost, from the files: each is read and hashed."""
-    names = checkpoint_names(folder) if folder.is_dir() else []
+def rebuild_entries(folder: Path) -> dict[int, Entry]:
+    """Make the entries of a lost manifest from the files: each is read and hashed."""
     found: dict[int, str] = {}
-    for name in names:
-        epoch = _epoch_of(name)
+    for name in list_checkpoint_files(folder):
+        epoch = _get_epoch(name)
         if epoch is None:
             raise InvalidInput(
-                f"`folder` must hold snapshots alone (epoch-1.safetensors, epoch-2.safetensors …), "
-                f"got {name} in {folder}: move it away"
+                "`folder` must hold snapshots alone (epoch-1.safetensors, epoch-2.safetensors …), "
+                f"got {name} in {folder}. Move it away."
             )
         if epoch in found:
             raise InvalidInput(
                 f"`folder` must hold one snapshot of each epoch, got {found[epoch]} and {name} in "
-                f"{folder}: move the one away that is not wanted"
+                f"{folder}. Move away the one that you do not need."
             )
         found[epoch] = name
     if not found:
         raise InvalidInput(
             "`folder` must hold snapshots (epoch-1.safetensors, epoch-2.safetensors …), got none "
-            f"in {folder}: check the path"
+            f"in {folder}. Check the path."
         )
-    return {epoch: _entry(folder / name) for epoch, name in sorted(found.items())}
+
+    entries = {}
+    for epoch, name in sorted(found.items()):
+        path = folder / name
+        Checkpoint(path.stem, (path,)).read()  # refuses what is not whole
+        entries[epoch] = {
+            "file": name,
+            "sha256": _files.sha256(path),
+            "bytes": path.stat().st_size,
+        }
+    return entries
 
 
-def _epoch_of(name: str) -> int | None:
-    """The epoch that a snapshot's file is named after."""
+def _get_epoch(name: str) -> int | None:
+    """Get the epoch in the name of a snapshot's file."""
     match = _SNAPSHOT.fullmatch(name)
     return None if match is None else int(match[1])
-
-
-def _entry(path: Path) -> Entry:
-    Checkpoint(path.stem, (path,)).state()  # refuses what is not whole
-    return {"file": path.name, "sha256": _files.sha256(path), "bytes": path.stat().st_size}
-
-
-def _counted(names: Sequence[str]) -> str:
-    more = len(names) - 1
-    return names[0] if not more else f"{names[0]} and {more} more"

@@ -1,4 +1,4 @@
-"""One line in the training loop."""
+"""Record snapshots with one line in the training loop."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.snapshots._schedule import EveryEpoch, Schedule
-from snapsure.snapshots._store import SnapshotStore, writes_here
+from snapsure.snapshots._store import SnapshotStore, is_writer
 
 
 class Recorder:
     """Takes snapshots by a schedule.
 
-    The folder is tried when the recorder is made: one that cannot be written to, or that holds
-    checkpoints of another tool, is refused before training starts.
+    The folder is checked at once: one that cannot be written to, or that holds checkpoints of
+    another tool, is refused before training starts.
 
     Parameters
     ----------
@@ -48,33 +48,31 @@ class Recorder:
             store = SnapshotStore(store)
         if not isinstance(store, SnapshotStore):
             raise InvalidInput(
-                f"`store` must be a SnapshotStore or a folder, got {type(store).__name__}: "
-                "snapshots of other tools are only read; record into a new folder"
+                f"`store` must be a SnapshotStore or a folder, got {type(store).__name__}. "
+                "Snapshots of other tools are read-only; record into a new folder."
             )
-        store.try_out()
+        store.check_writable()
         self.store = store
         self.schedule = EveryEpoch() if schedule is None else schedule
         self._dtype = dtype
 
     def record(self, model: nn.Module | Mapping[str, Tensor], epoch: int) -> bool:
-        """Take a snapshot if the schedule wants this epoch; say whether it was taken.
+        """Take a snapshot if the schedule wants this epoch; return whether it was taken.
 
         Raises
         ------
         InvalidInput
-            If the store holds later epochs: those of another run would be taken for this one's.
+            If the store has later epochs, which belong to another run.
         """
-        if not self.schedule.wants(epoch):
-            return False
-        if not writes_here():
+        if not self.schedule.wants(epoch) or not is_writer():
             return False
         held = self.store.epochs
         if held and held[-1] > epoch:
             raise InvalidInput(
-                f"`epoch` must come after those in {self.store.path} (latest {held[-1]}), "
-                f"got {epoch}: record into a new folder; or, where training starts again after "
-                f"epoch {epoch - 1}, remove the later ones before it does, "
-                f"snapsure.SnapshotStore({str(self.store.path)!r}).rewind({epoch - 1})"
+                f"`epoch` must come after those in {self.store.path} (latest {held[-1]}), got "
+                f"{epoch}. Record into a new folder; or, where training resumes after epoch "
+                f"{epoch - 1}, first remove the later ones by "
+                f"snapsure.SnapshotStore({str(self.store.path)!r}).rewind({epoch - 1})."
             )
         surplus = self.schedule.surplus(held, epoch)
         self.store.save(model, epoch, dtype=self._dtype, instead_of=surplus)

@@ -1,7 +1,7 @@
-"""When to take a snapshot, and which to let go.
+"""When to take a snapshot, and which to remove.
 
-A schedule is asked before each snapshot, and decides from what the store holds: it has no memory of
-its own, so training that was interrupted resumes as if it had not been.
+A schedule is asked before each snapshot, and decides from what the store holds. It has no memory of
+its own, so a training that was interrupted resumes as if it had not been.
 """
 
 from abc import ABC, abstractmethod
@@ -17,10 +17,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def wants(self, epoch: int) -> bool:
-        """Say whether a snapshot of this epoch is to be taken."""
+        """Say whether to take a snapshot of this epoch."""
 
     def surplus(self, held: Sequence[int], epoch: int) -> list[int]:
-        """Name the epochs, of those held, to let go before the snapshot of `epoch` is added."""
+        """Name the held epochs to remove when the snapshot of `epoch` is added."""
         return []
 
 
@@ -34,12 +34,12 @@ class EveryEpoch(Schedule):
     """
 
     def wants(self, epoch: int) -> bool:
-        """Every one."""
+        """Want every epoch."""
         return True
 
 
 class Evenly(Schedule):
-    """`k` snapshots evenly spaced from the fraction `start` of training to its end, both ends in.
+    """`k` snapshots evenly spaced from the fraction `start` of training to its end, both included.
 
     Parameters
     ----------
@@ -66,34 +66,30 @@ class Evenly(Schedule):
         self._wanted = frozenset((wanted + self._first - 1).tolist())
 
     def wants(self, epoch: int) -> bool:
-        """Those on the grid."""
+        """Want the epochs on the grid."""
         last = self._first + self._total - 1
         if not self._first <= epoch <= last:
+            remedy = "first=0 to count from 0" if epoch == 0 else "the total number of epochs"
             raise InvalidInput(
                 f"`epoch` must lie in {self._first}…{last} by Evenly(total={self._total}, "
-                f"first={self._first}), got {epoch}: "
-                + (
-                    "pass first=0 to count from 0"
-                    if epoch == 0
-                    else "pass the total number of epochs"
-                )
+                f"first={self._first}), got {epoch}. Pass {remedy}."
             )
         return epoch in self._wanted
 
 
 class Budget(Schedule):
-    """At most `keep` snapshots of a training whose end is not known.
+    """At most `keep` snapshots of a training of unknown length.
 
-    After any number of epochs, those held are about evenly spaced from the fraction `start` of the
-    training so far: no gap is wider than about twice the ideal, (1 − start) · epoch / (keep − 1),
-    nor three times the narrowest. The latest is always among them.
+    After any number of epochs, the snapshots are about evenly spaced from the fraction `start` of
+    the training so far: no gap is wider than about twice the ideal, (1 − start) · epoch /
+    (keep − 1), nor three times the narrowest. The latest is always among them.
 
     Parameters
     ----------
     keep : int
-        The most that may lie on disk at any time, at least 2.
+        The most that may be on disk at any time, at least 2.
     start : float
-        What lies before this fraction of the training so far is let go first.
+        Snapshots before this fraction of the training so far are removed first.
 
     Examples
     --------
@@ -109,18 +105,18 @@ class Budget(Schedule):
         self._start = _validate.share(start, "start")
 
     def wants(self, epoch: int) -> bool:
-        """Every one; the oldest or the closest makes room."""
+        """Want every epoch; another snapshot makes room."""
         return True
 
     def surplus(self, held: Sequence[int], epoch: int) -> list[int]:
-        """Let go of the last if it came too soon, else of one too old, else of the most crowded."""
+        """Name the last if it came too soon, else one too old, else the most crowded."""
         left = sorted({*held} - {epoch})
         gone = []
         while len(left) >= self._keep:
-            gone.append(left.pop(self._least_missed(left, epoch)))
+            gone.append(left.pop(self._find_least_useful(left, epoch)))
         return gone
 
-    def _least_missed(self, left: list[int], epoch: int) -> int:
+    def _find_least_useful(self, left: list[int], epoch: int) -> int:
         points = [*left, epoch]
         step = (1 - self._start) * epoch / (self._keep - 1)
         if len(left) > 1 and left[-1] - left[-2] < step:

@@ -1,12 +1,11 @@
 """A folder of snapshots: safetensors files, and a manifest with their hashes.
 
-A file is written under a temporary name, flushed, renamed, and only then entered in the manifest,
-which is replaced in the same way. Whatever happens in between, the manifest names whole files.
+A file is written under a temporary name, flushed, renamed, and only then named in the manifest,
+which is replaced in the same way. Wherever a crash happens, the manifest names whole files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from torch import Tensor, distributed, nn
 
 from snapsure import _files, _validate
 from snapsure._types import Precision
-from snapsure.errors import CorruptFile, InvalidInput, StorageError
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import _manifest, _weights
-from snapsure.snapshots._adopted import Adopted, is_foreign
-from snapsure.snapshots._base import Snapshots, unknown_epoch
-from snapsure.snapshots._lock import WriterLock, lock
+from snapsure.snapshots._adopt import CheckpointFolder, is_foreign
+from snapsure.snapshots._base import Snapshots, refuse_missing
+from snapsure.snapshots._lock import WriterLock, take_lock
 from snapsure.snapshots._manifest import Entry, Manifest
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -31,7 +30,7 @@ class SnapshotStore(Snapshots):
     Parameters
     ----------
     path : str or Path
-        The folder; it is made when the first snapshot is saved.
+        The folder; the first snapshot creates it.
 
     Examples
     --------
@@ -53,12 +52,11 @@ class SnapshotStore(Snapshots):
 
         Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded too),
         plain `.pt`, `.pth` and `.safetensors` state dicts, skorch's among them, Keras's
-        `.weights.h5` and `.keras`. What comes back can be scored like a store, and not be written
-        to.
+        `.weights.h5` and `.keras`. The result can be scored like a store, but is read-only.
 
-        Epochs are taken from the names as they stand there, or from inside; where an epoch has
-        several checkpoints, the steps are. Weights are found under whatever prefix they have
-        (`module.`, `model.`, `_orig_mod.`, the name of a LightningModule's attribute).
+        Epochs come from the files' names or their content; where an epoch has several checkpoints,
+        they are numbered by steps. Weights are found under whatever prefix they have (`module.`,
+        `model.`, `_orig_mod.`, the name of a LightningModule's attribute).
 
         Parameters
         ----------
@@ -68,13 +66,13 @@ class SnapshotStore(Snapshots):
             Which network, if the checkpoints hold several of the same architecture.
         trust : bool
             Read pickles that need more than tensors and everyday values (a class of yours, a whole
-            network). Reading them can run any code that whoever made them put in: a warning names
-            each such file. Files may then also unpack to more than a hundred times their size.
+            network). Reading them can run any code that their author put in; a warning names each
+            such file. Files may then also unpack to more than a hundred times their size.
 
         Raises
         ------
         InvalidInput
-            If there are no checkpoints, or their epochs cannot be told.
+            If there are no checkpoints, or their epochs are not known.
         UnsafeFile
             If loading one could run code or fill the memory, and `trust` is not given.
 
@@ -90,17 +88,17 @@ class SnapshotStore(Snapshots):
         if (Path(folder) / _manifest.MANIFEST).exists():
             raise InvalidInput(
                 f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
-                f"already: open it by SnapshotStore({str(folder)!r})"
+                f"already. Open it by SnapshotStore({str(folder)!r})."
             )
-        return Adopted(folder, prefix=prefix, trust=trust)
+        return CheckpointFolder(folder, prefix=prefix, trust=trust)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go to other processes by path: who may write there is this process's own."""
+        """Pickle the path alone: other processes take their own lock."""
         return SnapshotStore, (self.path,)
 
     @property
     def epochs(self) -> list[int]:
-        """Epochs held, in order; what another process adds is seen."""
+        """Epochs of the snapshots, in order, including those that other processes add."""
         return sorted(self._entries())
 
     def save(
@@ -125,10 +123,10 @@ class SnapshotStore(Snapshots):
         epoch : int
             0 or more.
         dtype : "bfloat16", "float16" or "float32", optional
-            "bfloat16" or "float16" halve the disk: floating point numbers are rounded to it, and
-            come back in the type they had.
+            "bfloat16" or "float16" halve the disk space: floating point numbers are rounded to it,
+            and load in the type they had.
         instead_of : sequence of int
-            Epochs to let go of in the same step: the store never holds more, nor less if saving
+            Epochs to remove in the same step: the store never holds more, nor fewer if saving
             fails.
         trust : bool
             As for `adopt`, where a checkpoint's path is given.
@@ -138,29 +136,26 @@ class SnapshotStore(Snapshots):
         StoreLocked
             If another process writes there.
         StorageError
-            If the disk is full; what was there before is whole.
+            If the disk is full; what was there before is unchanged.
         UnsafeFile
             If loading the checkpoint could run code or fill the memory.
         """
-        if not writes_here():
+        if not is_writer():
             return
         number = _validate.count(epoch, "epoch", least=0)
         if dtype is not None and dtype not in _DTYPES:
             raise InvalidInput(
-                f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}: choose one, or None"
+                f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}. Choose one, or None."
             )
-        state = _weights.state_of(model_or_state_dict, trust=trust)
+        state = _weights.get_state(model_or_state_dict, trust=trust)
         with self._writing() as (lock, entries):
             gone = [entries.pop(held) for held in {number, *instead_of} if held in entries]
-            name = _manifest.free_name(self.path, number, gone)
-            with ExitStack() as until_named:
-                before = partial(until_named.enter_context, lock.alone())
-                with _files.replacing(self.path / name, before) as file:
-                    digest = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
-                    size = file.tell()
-                entry = {"file": name, "sha256": digest(), "bytes": size}
-                entries[number] = entry
-                self._known = _manifest.write(self.path, lock, entries, leaving=gone)
+            name = _manifest.choose_name(self.path, number, gone)
+            with _files.replacing(self.path / name, lock.check) as file:
+                sha256 = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
+                size = file.tell()
+            entries[number] = {"file": name, "sha256": sha256(), "bytes": size}
+            self._known = _manifest.write(self.path, lock, entries, leaving=gone)
 
     def load(self, epoch: int) -> dict[str, Tensor]:
         """Read a snapshot's state dict, on the CPU, after checking its hash.
@@ -170,7 +165,7 @@ class SnapshotStore(Snapshots):
         InvalidInput
             If there is no snapshot of that epoch.
         CorruptFile
-            If the file is gone, truncated or changed.
+            If the file is missing, truncated or changed.
         """
         entry = self._entry(epoch)
         while True:
@@ -181,7 +176,7 @@ class SnapshotStore(Snapshots):
                 now = self._entry(epoch)
                 if now == entry:
                     raise
-                entry = now  # it was replaced meanwhile
+                entry = now  # another process has replaced it
 
     def load_into(self, model: nn.Module, epoch: int) -> None:
         """Load a snapshot into a model; names and shapes must be the same.
@@ -191,40 +186,41 @@ class SnapshotStore(Snapshots):
         WrongArchitecture
             Naming what differs.
         """
-        _weights.fit(model, self.load(epoch), f"snapshot of epoch {epoch} in {self.path}")
+        origin = f"Snapshot of epoch {epoch} in {self.path}"
+        _weights.load_strictly(model, self.load(epoch), origin)
 
     def sha256(self, epoch: int) -> str:
-        """The hash of a snapshot, as recorded when it was saved."""
+        """Return the hash of a snapshot, as recorded when it was saved."""
         return str(self._entry(epoch)["sha256"])
 
     def verify(self) -> None:
-        """Hash every file again and compare.
+        """Hash every file again, and compare.
 
         Raises
         ------
         CorruptFile
-            For the first snapshot that is gone, truncated or changed.
+            For the first snapshot that is missing, truncated or changed.
         """
         for epoch, entry in sorted(self._entries().items()):
             self._check(epoch, entry)
 
     def remove(self, epoch: int) -> None:
-        """Remove a snapshot, for good."""
-        self._entry(epoch)  # refuses before there is anything to write
+        """Remove a snapshot from the disk."""
+        refuse_missing(epoch, self.epochs, self.path)
         with self._writing() as (lock, entries):
             gone = [entries.pop(epoch)] if epoch in entries else []
             self._known = _manifest.write(self.path, lock, entries, leaving=gone)
 
     def rewind(self, epoch: int) -> None:
-        """Remove all snapshots after an epoch: what to do before training resumes from there."""
+        """Remove all snapshots after an epoch, before training resumes from there."""
         if not any(held > epoch for held in self.epochs):
             return
         with self._writing() as (lock, entries):
             gone = [entries.pop(held) for held in list(entries) if held > epoch]
             self._known = _manifest.write(self.path, lock, entries, leaving=gone)
 
-    def try_out(self) -> None:
-        """Refuse a folder that nothing can be saved to, before there is anything to save.
+    def check_writable(self) -> None:
+        """Refuse a folder that cannot take snapshots, before there is one to save.
 
         Raises
         ------
@@ -233,21 +229,21 @@ class SnapshotStore(Snapshots):
         StorageError
             If it cannot be written to.
         """
-        if not writes_here():
+        if not is_writer():
             return
         if _manifest.read(self.path) is None:
             _manifest.refuse_lost_snapshots(self.path)
         there = self.path.exists()
         _files.make_writable(self.path)
-        if not there:  # a recorder that never records leaves nothing
-            with suppress(OSError):  # somebody else has begun to write there
+        if not there:  # a recorder that never records leaves no folder
+            with suppress(OSError):  # another process has begun to write there
                 self.path.rmdir()
 
     def rebuild(self) -> None:
-        """Write a manifest that was lost or damaged again, from the snapshots in the folder.
+        """Write a lost or damaged manifest again, from the snapshots in the folder.
 
         Files are `epoch-000001.safetensors` and so on, as recorded, or `epoch-1.safetensors`.
-        Each is read, to see that it is whole, and hashed; none is changed.
+        Each is read completely and hashed; none is changed.
 
         Raises
         ------
@@ -264,21 +260,21 @@ class SnapshotStore(Snapshots):
         if held is not None:
             raise InvalidInput(
                 f"{self.path} must have lost its manifest to be rebuilt, got a whole one with "
-                f"{len(held.entries)} snapshots: `.verify()` checks them"
+                f"{len(held.entries)} snapshots. `.verify()` checks them."
             )
-        entries = _manifest.rebuilt(self.path)
-        lock = self._locked()
+        entries = _manifest.rebuild_entries(self.path)
+        lock = self._take_lock()
         with lock.turn:
-            lock.begin(anew=True)
+            lock.begin(rebuild=True)
             self._known = _manifest.write(self.path, lock, entries)
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[WriterLock, dict[int, Entry]]]:
-        """Be the only writer, of all processes and threads; gives the entries as they are."""
-        first = self._lock is None or not self._lock.ours
+        """Be the only writer, of all processes and threads; yield the current entries."""
+        first = self._lock is None or not self._lock.is_ours
         if self._read() is None:
             _manifest.refuse_lost_snapshots(self.path)
-        lock = self._locked()
+        lock = self._take_lock()
         with lock.turn:
             lock.begin()
             if self._read() is None:
@@ -286,63 +282,62 @@ class SnapshotStore(Snapshots):
                 # So that no crash leaves snapshots without one.
                 self._known = _manifest.write(self.path, lock, {})
             if first:
-                _manifest.clear_up(self.path, lock)
+                _manifest.finish_interrupted(self.path)
             yield lock, self._entries()
 
-    def _locked(self) -> WriterLock:
-        if self._lock is None or not self._lock.ours:
-            try:
+    def _take_lock(self) -> WriterLock:
+        if self._lock is None or not self._lock.is_ours:
+            with _files.writing(f"snapshots to {self.path}"):
                 self.path.mkdir(parents=True, exist_ok=True)
-                self._lock = lock(self.path, self.path / _manifest.MANIFEST)
-            except StorageError:
-                raise
-            except OSError as error:
-                raise _files.cannot_write(f"snapshots to {self.path}", error) from None
+                self._lock = take_lock(self.path, self.path / _manifest.MANIFEST)
         return self._lock
 
-    def _entries(self) -> dict[int, Entry]:
-        manifest = self._read()
-        return {} if manifest is None else dict(manifest.entries)
-
     def _read(self) -> Manifest | None:
-        """The manifest as it is now, which is checked again only when it has changed."""
+        """Read the manifest, and check it again only when it has changed."""
         path = self.path / _manifest.MANIFEST
         known, manifest = self._known
         content = _files.content_of(path)
         if content != known:
             manifest = _manifest.read(self.path)
-            if content == _files.content_of(path):  # not replaced meanwhile
+            if content == _files.content_of(path):  # not replaced in between
                 self._known = content, manifest
         return manifest
 
+    def _entries(self) -> dict[int, Entry]:
+        manifest = self._read()
+        return {} if manifest is None else dict(manifest.entries)
+
     def _entry(self, epoch: int) -> Entry:
         entries = self._entries()
-        if epoch not in entries:
-            raise InvalidInput(unknown_epoch(self.path, list(entries), epoch))
+        refuse_missing(epoch, entries, self.path)
         return entries[epoch]
 
     def _check(self, epoch: int, entry: Entry) -> None:
         path = self.path / entry["file"]
-        expected = f"snapshot of epoch {epoch} ({path}) must be as it was saved"
-        remedy = "restore it from a copy, or `.remove` it"
-        if not path.is_file():
-            raise CorruptFile(f"{expected}, got no file: {remedy}")
-        size = path.stat().st_size
-        if size != entry["bytes"]:
-            raise CorruptFile(f"{expected}, got {size} bytes for {entry['bytes']}: {remedy}")
-        if _files.sha256(path) != entry["sha256"]:
-            raise CorruptFile(f"{expected}, got other bytes (SHA-256 differs): {remedy}")
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            got = "no file"
+        elif size != entry["bytes"]:
+            got = f"{size} bytes for {entry['bytes']}"
+        elif _files.sha256(path) != entry["sha256"]:
+            got = "other bytes (SHA-256 differs)"
+        else:
+            return
+        raise CorruptFile(
+            f"Snapshot of epoch {epoch} ({path}) must be as it was saved, got {got}. Restore it "
+            "from a copy, or `.remove` it."
+        )
 
 
-def opened(snapshots: Snapshots | str | Path) -> Snapshots:
-    """Snapshots as they are, or those in a folder: a store's, or what another tool left."""
+def open_snapshots(snapshots: Snapshots | str | Path) -> Snapshots:
+    """Open the snapshots in a folder: a store's, or those that another tool left."""
     if isinstance(snapshots, Snapshots):
         return snapshots
     path = Path(snapshots)
     return SnapshotStore.adopt(path) if is_foreign(path) else SnapshotStore(path)
 
 
-def writes_here() -> bool:
-    """Whether this process is the one that writes: alone, or rank 0 of `torch.distributed`."""
+def is_writer() -> bool:
+    """Say whether this process writes: alone, or as rank 0 of `torch.distributed`."""
     together = distributed.is_available() and distributed.is_initialized()
     return not together or distributed.get_rank() == 0

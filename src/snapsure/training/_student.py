@@ -27,7 +27,7 @@ from snapsure.scoring import score
 from snapsure.scoring._score import bar
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import opened
+from snapsure.snapshots._store import open_snapshots
 from snapsure.training._difference import Difference
 from snapsure.training._epochs import (
     History,
@@ -140,7 +140,7 @@ class Student:
                 f"got {type(model).__name__}: pass the class or function, not what it gives"
             )
         self.model, self.folder = model, Path(out)
-        self._snapshots = opened(snapshots)
+        self._snapshots = open_snapshots(snapshots)
         self.slots = slots_of(self._snapshots, _validate.share(start, "start"))
         parts = [("data", data), ("unlabelled", unlabelled)]
         self._rows = [Rows.of(given, name) for name, given in parts if given is not None]

@@ -1,0 +1,384 @@
+"""Checkpoints that other tools left in a folder, read where they are.
+
+Lightning's `.ckpt`, Hugging Face's `checkpoint-*` folders (sharded too), plain `.pt`, `.pth` and
+`.safetensors`, skorch's among them, Keras's `.weights.h5` and `.keras`.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from snapsure import _files
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.snapshots import _keras, _weights
+from snapsure.snapshots._base import Snapshots, refuse_missing
+from snapsure.snapshots._pickles import read_pickle
+from snapsure.snapshots._weights import StateDict
+
+_PICKLES = (".ckpt", ".pt", ".pth")
+_ENDS = (*_PICKLES, ".safetensors", *_keras.ENDS)
+# Hidden files, and what training loops keep beside the weights. In skorch's names the part comes
+# last (`train_end_optimizer.pt`).
+_NO_NETWORK = (".", "optimizer", "scheduler", "scaler", "rng_state", "criterion")
+_NO_NETWORK_ENDS = ("_optimizer", "_criterion")
+_WRAPPERS = ("module.", "model.")
+
+_DECIMAL = re.compile(r"\d+\.\d+")
+_EPOCH = re.compile(r"(?:epoch|params)[\s=_.-]*(\d+)", re.IGNORECASE)  # skorch: params_3.pt
+_STEP = re.compile(r"(?:step|checkpoint)[\s=_.-]*(\d+)", re.IGNORECASE)
+
+
+class Times(NamedTuple):
+    """When a checkpoint was taken, as far as it is known."""
+
+    epoch: int | None
+    step: int | None
+
+
+class Checkpoint(NamedTuple):
+    """One checkpoint: its name, and its files."""
+
+    name: str
+    files: tuple[Path, ...]
+    trust: bool = False  # whether reading it may run code, or take any amount of memory
+
+    def read(self) -> StateDict:
+        """Read all tensors, by the names in the files."""
+        state: StateDict = {}
+        for file in self.files:
+            read = _keras.read if _keras.is_keras(file) else _weights.read_checkpoint
+            state |= read(file, trust=self.trust)
+        if not state:
+            raise InvalidInput(
+                f"Checkpoint {self.files[0]} must hold at least one tensor, got none. Move it away."
+            )
+        return _weights.strip_compile(state)
+
+    def read_times(self) -> Times:
+        """Read epoch and step inside the checkpoint, or in a file beside it."""
+        file = self.files[0]
+        prefix, params, rest = file.stem.rpartition("params")
+        if params and not rest:  # skorch's `train_end_params.pt`
+            history = _read_json(file.with_name(f"{prefix}history.json"))
+            last = history[-1] if isinstance(history, list) and history else None
+            if isinstance(last, dict) and last:
+                return Times(_to_whole_number(last.get("epoch")), None)
+        if file.suffix in _PICKLES:
+            content = read_pickle(file, trust=self.trust)
+        else:  # Hugging Face's
+            content = _read_json(file.with_name("trainer_state.json"))
+        if not isinstance(content, Mapping):
+            return Times(None, None)
+        step = content.get("global_step", content.get("step"))
+        return Times(_to_whole_number(content.get("epoch")), _to_whole_number(step))
+
+    def stat(self) -> tuple[tuple[int, int], ...]:
+        """Return sizes and times of the files, which change when a file does."""
+        return tuple((stat.st_size, stat.st_mtime_ns) for stat in map(Path.stat, self.files))
+
+
+class CheckpointFolder(Snapshots):
+    """The checkpoints in a folder as they were when `SnapshotStore.adopt` made this.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Where they are, or a folder with one folder of them below it.
+    prefix : str, optional
+        What precedes the names of the network's weights, for checkpoints that hold several
+        networks.
+    trust : bool
+        Read pickles that need more than tensors and plain values, which can run code.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, prefix: str | None = None, trust: bool = False
+    ) -> None:
+        self.path = Path(folder)
+        self._prefix = prefix if not prefix else prefix.removesuffix(".") + "."
+        checkpoints = [one._replace(trust=trust) for one in _find_checkpoints(self.path)]
+        numbers = number_checkpoints(
+            [one.name for one in checkpoints], lambda i: checkpoints[i].read_times(), self.path
+        )
+        self._checkpoints = {epoch: checkpoints[i] for epoch, i in sorted(numbers.items())}
+        self._stats = {epoch: one.stat() for epoch, one in self._checkpoints.items()}
+        self._hashes: dict[int, str] = {}
+
+    @property
+    def epochs(self) -> list[int]:
+        """Epochs of the checkpoints, in order; steps, where one epoch has several."""
+        return list(self._checkpoints)
+
+    def load(self, epoch: int) -> dict[str, Tensor]:
+        """Read a checkpoint's weights, on the CPU, without the prefixes of wrappers.
+
+        `_orig_mod.` is removed from all names; `module.` and `model.` where all begin with it.
+        """
+        state = self._get(epoch).read()
+        if self._prefix is not None:
+            return self._select_prefix(state)
+        while prefix := next((p for p in _WRAPPERS if all(n.startswith(p) for n in state)), None):
+            state = _weights.select_prefix(state, prefix)
+        return state
+
+    def load_into(self, model: nn.Module, epoch: int) -> None:
+        """Load a checkpoint into a model, under whichever prefix the model's weights are there.
+
+        Raises
+        ------
+        WrongArchitecture
+            Naming what differs.
+        InvalidInput
+            If the checkpoint holds the network under several prefixes, or needs a Keras model.
+        """
+        checkpoint = self._get(epoch)
+        file, state = checkpoint.files[0], checkpoint.read()  # refuses what is empty or cut short
+        if _keras.is_keras(file):
+            _keras.load_into(model, file, epoch)
+            return
+        network = _weights.unwrap(model)
+        own = network.state_dict()
+        if self._prefix is None:
+            part = _weights.select_prefix(state, _weights.find_prefix(own, state))
+        else:
+            part = self._select_prefix(state)
+        part = _weights.add_ties(own, part)
+        if part.keys() != own.keys():
+            part = _weights.translate_names(network, part)
+        origin = f"Checkpoint of epoch {epoch} ({file})"
+        _weights.load_strictly(model, part, origin, self._prefix)
+
+    def sha256(self, epoch: int) -> str:
+        """Return the hash of the checkpoint's files, computed at the first call."""
+        checkpoint = self._get(epoch)
+        if epoch not in self._hashes:
+            parts = [_files.sha256(file) for file in checkpoint.files]
+            parts += [self._prefix] if self._prefix else []  # which of its networks is meant
+            whole = hashlib.sha256("".join(parts).encode()).hexdigest()
+            self._hashes[epoch] = parts[0] if len(parts) == 1 else whole
+        return self._hashes[epoch]
+
+    def verify(self) -> None:
+        """Read every checkpoint.
+
+        Raises
+        ------
+        CorruptFile
+            For the first that is missing, cut short, or changed since the folder was adopted.
+        """
+        for epoch in self.epochs:
+            self.load(epoch)
+
+    def _select_prefix(self, state: StateDict) -> StateDict:
+        part = _weights.select_prefix(state, self._prefix or "")
+        if not part:
+            raise InvalidInput(
+                f"`prefix` must precede names in the checkpoints, got {self._prefix!r}. They have "
+                f"{', '.join(list(state)[:3])} …"
+            )
+        return part
+
+    def _get(self, epoch: int) -> Checkpoint:
+        refuse_missing(epoch, self._checkpoints, self.path)
+        checkpoint = self._checkpoints[epoch]
+        try:
+            got = None if checkpoint.stat() == self._stats[epoch] else "another file"
+        except OSError:
+            got = "no file"
+        if got:
+            raise CorruptFile(
+                f"Checkpoint of epoch {epoch} ({checkpoint.files[0]}) must be as it was when the "
+                f"folder was adopted, got {got}. Adopt the folder again when training has ended."
+            )
+        return checkpoint
+
+
+def is_foreign(folder: Path) -> bool:
+    """Say whether a folder holds checkpoints of other tools, and no store of ours."""
+    no_store = folder.is_dir() and not (folder / "manifest.json").exists()
+    return no_store and bool(_find_folders(folder))
+
+
+def list_checkpoint_files(folder: Path) -> list[str]:
+    """List the files in a folder, not below it, that are checkpoints of any kind."""
+    return [one.files[0].name for one in _list_files(folder)] if folder.is_dir() else []
+
+
+def _find_checkpoints(folder: Path) -> list[Checkpoint]:
+    places = _find_folders(folder) if folder.is_dir() else []
+    if not places:
+        kinds = f"checkpoints ({', '.join(_ENDS)} or checkpoint-* folders)"
+        if folder.is_file():
+            raise InvalidInput(
+                f"`folder` must hold {kinds}, got a file. Pass its folder, {folder.parent}."
+            )
+        raise InvalidInput(f"`folder` must hold {kinds}, got none in {folder}. Check the path.")
+    if len(places) == 1:
+        return _list_trainer_folders(places[0]) or _list_files(places[0])
+
+    # A folder per epoch: `epoch_1/model.pt`, or a name of Lightning's with a slash.
+    found = [
+        one._replace(name=str(one.files[0].relative_to(folder)))
+        for place in places
+        for one in _list_files(place)
+    ]
+    parts = [one.name.split("/") for one in found]
+    at = [
+        next((i for i, p in enumerate(own) if parse_name(p).epoch is not None), 0) for own in parts
+    ]
+    epochs = {parse_name(own[i]).epoch for own, i in zip(parts, at, strict=True)}
+    before = {tuple(own[:i]) for own, i in zip(parts, at, strict=True)}
+    # If the parts before the epoch differ, these are several trainings.
+    if None in epochs or len(epochs) < len(found) or len(before) > 1 or not found:
+        raise InvalidInput(
+            f"`folder` must hold the checkpoints of one training, got some in {places[0]} and in "
+            f"{places[1]}. Name one of these."
+        )
+    return found
+
+
+def _find_folders(folder: Path) -> list[Path]:
+    """Find the folder itself if it has checkpoints, else the topmost ones below that have."""
+    if _list_trainer_folders(folder) or _list_files(folder):
+        return [folder]
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_dir()
+        and not (path / "manifest.json").exists()
+        and (_list_trainer_folders(path) or _list_files(path))
+    ]
+    return [path for path in found if path.parent not in found]
+
+
+def _list_trainer_folders(folder: Path) -> list[Checkpoint]:
+    """List Hugging Face's folders, one per checkpoint; or the folder itself, if it is one."""
+    is_one = (folder / "trainer_state.json").is_file()
+    found = []
+    for path in [folder] if is_one else sorted(folder.glob("checkpoint-*")):
+        files = _list_weight_files(path)
+        if files:
+            found.append(Checkpoint(path.name, files))
+        elif (path / "adapter_config.json").is_file():
+            raise InvalidInput(
+                f"`folder` must hold whole networks, got an adapter in {path}. Merge it into its "
+                "network and save that."
+            )
+    return found
+
+
+def _list_weight_files(path: Path) -> tuple[Path, ...]:
+    """List the files of one checkpoint of Hugging Face's: one, or the shards of an index."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = path / f"{name}.index.json"
+        if (path / name).is_file():
+            return (path / name,)
+        if not index.is_file():
+            continue
+
+        try:
+            names = {*json.loads(index.read_bytes())["weight_map"].values()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise CorruptFile(
+                f"{index} must list the shards of a checkpoint, got something else. Copy it again."
+            ) from None
+        elsewhere = [name for name in names if not _files.is_plain(name)]
+        if elsewhere:
+            raise CorruptFile(
+                f"{index} must list files beside it, got {elsewhere[0]!r}. Copy the folder again "
+                "from a source that you trust."
+            )
+        missing = sorted(name for name in names if not (path / name).is_file())
+        if missing:
+            raise CorruptFile(
+                f"{index} must have its shards beside it, got no {missing[0]}. Copy the folder "
+                "again."
+            )
+        return tuple(path / name for name in sorted(names))
+    return ()
+
+
+def _list_files(folder: Path) -> list[Checkpoint]:
+    found = [
+        Checkpoint(path.name.removesuffix(end), (path,))
+        for path in sorted(folder.iterdir())
+        for end in _ENDS
+        if path.name.endswith(end) and path.is_file() and not path.name.startswith(_NO_NETWORK)
+    ]
+    return [one for one in found if not one.name.endswith(_NO_NETWORK_ENDS)]
+
+
+def parse_name(name: str) -> Times:
+    """Find epoch and step in a name. Decimals are measurements (`loss=0.31`)."""
+    plain = _DECIMAL.sub("#", name)
+    epochs, steps = _EPOCH.findall(plain), _STEP.findall(plain)
+    return Times(int(epochs[-1]) if epochs else None, int(steps[-1]) if steps else None)
+
+
+def number_checkpoints(
+    names: Sequence[str], read_times: Callable[[int], Times], folder: Path
+) -> dict[int, int]:
+    """Number checkpoints by epochs, else by steps, else by a number in the names.
+
+    `read_times(i)` looks into the i-th file, and is called only where its name is not enough. A
+    file like `last.ckpt` that turns out to be of the same time as one with a time in its name is a
+    copy, and is left out. Returns the index of each checkpoint by its number.
+    """
+    times = [parse_name(name) for name in names]
+    by_name = [time.epoch is not None for time in times]
+    places = list(range(len(names)))
+    if not all(by_name) or len({time.epoch for time in times}) < len(times):
+        for i, (epoch, step) in enumerate(times):
+            if epoch is None or step is None:
+                inside = read_times(i)
+                times[i] = Times(
+                    inside.epoch if epoch is None else epoch, inside.step if step is None else step
+                )
+        known = {time for time, is_known in zip(times, by_name, strict=True) if is_known}
+        places = [i for i in places if by_name[i] or times[i] not in known]
+
+    for numbers in ([times[i].epoch for i in places], [times[i].step for i in places]):
+        whole = [number for number in numbers if number is not None]
+        if len({*whole}) == len(places):
+            return dict(zip(whole, places, strict=True))
+    return dict(zip(_find_varying_number(names, folder), range(len(names)), strict=True))
+
+
+def _find_varying_number(names: Sequence[str], folder: Path) -> list[int]:
+    """Find the first number that varies from name to name, where they are otherwise alike."""
+    parts = [re.split(r"(\d+)", _DECIMAL.sub("#", name)) for name in names]
+    words = [part[::2] for part in parts]
+    columns = list(zip(*(map(int, part[1::2]) for part in parts), strict=False))
+    varying = [list(column) for column in columns if len({*column}) == len(column)]
+    odd = [name for name, own in zip(names, words, strict=True) if own != words[0]]
+    if odd or not varying:
+        same = [name for name, count in Counter(names).items() if count > 1]
+        got = f"two of {same[0]}" if same else " beside ".join([names[0], *odd[:1]])
+        raise InvalidInput(
+            "`folder` must hold checkpoints with their epochs in their names or inside, each once, "
+            f"got {got} in {folder}. Name them epoch-1, epoch-2 …, and move others away."
+        )
+    # For a single name it is the last: `resnet18-7` is of epoch 7.
+    return varying[-1] if len(names) == 1 else varying[0]
+
+
+def _read_json(path: Path) -> object:
+    """Read what another tool noted beside its weights, if it did."""
+    try:
+        content: object = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content
+
+
+def _to_whole_number(value: object) -> int | None:
+    """Convert a number that can be an epoch's or a step's."""
+    if isinstance(value, int | float) and 0 <= value < 2**63 and abs(value - round(value)) < 1e-6:
+        return round(value)
+    return None
