@@ -26,7 +26,7 @@ from snapsure.estimators import LES, _search
 from snapsure.evaluation._archive import open_contest
 from snapsure.evaluation._run import Run
 from snapsure.metrics import eaurc
-from snapsure.metrics._bootstrap import paired_values
+from snapsure.metrics._bootstrap import bootstrap_values
 from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
 
@@ -133,7 +133,7 @@ def _judged(learn: ScoreTable, rest: ScoreTable) -> Iterator[dict[str, Any]]:
 def gains(final: Floats, scores: list[Floats], wrong: Bools) -> Iterator[tuple[float, ...]]:
     """Percent of the final κ's E-AURC that each score saves, and the ends of its 95 % interval."""
     scored = [(each, wrong) for each in (final, *scores)]
-    drawn = paired_values(eaurc, scored, RESAMPLES, 0)
+    drawn = bootstrap_values(eaurc, scored, RESAMPLES, 0)
     base = float(eaurc(final, wrong))
     for score, values in zip(scores, drawn[1:], strict=True):
         saved = np.quantile(drawn[0] - values, [0.025, 0.975])

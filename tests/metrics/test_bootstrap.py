@@ -16,8 +16,9 @@ from snapsure import (
     risk_at_coverage,
 )
 from snapsure.errors import InvalidInput
-from snapsure.metrics._bootstrap import intervals_of
+from snapsure.metrics._bootstrap import bootstrap_each
 from snapsure.metrics._parallel import LONG
+from tests.support.refusals import refuses
 
 AREAS = [aurc, eaurc, augrc, naurc]
 
@@ -144,18 +145,21 @@ def test_many_at_once_are_what_each_is_alone():
     kappa, errors = draw(13)
     other = np.random.default_rng(14).random(errors.size)
     few, wrong = draw(15, n=90, levels=7)
-    asked = [
-        ([("kappa", kappa)], errors),
-        ([("few", few)], wrong),
-        ([("kappa", kappa), ("other", other)], errors),
-        ([("kappa", kappa), ("same", kappa)], errors),
+    losses = np.random.default_rng(16).random(errors.size)
+    comparisons = [
+        ({"kappa": kappa}, errors),
+        ({"few": few}, wrong),
+        ({"kappa": kappa, "other": other}, errors),
+        ({"kappa": kappa, "same": kappa}, errors),
+        ({"kappa": kappa}, losses),
     ]
-    for metric in (aurc, eaurc, brier, lambda k, e: aurc(k, e)):
-        assert intervals_of(metric, asked, 100, 0.95, 3) == [
+    for metric in (aurc, eaurc, lambda k, e: aurc(k, e)):
+        assert bootstrap_each(metric, comparisons, 100, 0.95, 3) == [
             bootstrap(metric, kappa, errors, resamples=100, seed=3),
             bootstrap(metric, few, wrong, resamples=100, seed=3),
             bootstrap_difference(metric, kappa, other, errors, resamples=100, seed=3),
             (0.0, 0.0, 0.0),
+            bootstrap(metric, kappa, losses, resamples=100, seed=3),
         ]
 
 
@@ -202,63 +206,47 @@ def test_paired_intervals_cover_a_known_difference():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "facts"),
     [
-        ({"resamples": 0}, "`resamples` must be a whole number ≥ 1, got 0: raise it"),
-        ({"resamples": "9"}, "`resamples` must be a whole number ≥ 1, got '9': pass an int"),
-        ({"level": 1.0}, "`level` must lie in (0, 1), got 1.0: write 95 % as 0.95"),
-        ({"level": 95}, "`level` must lie in (0, 1), got 95: write 95 % as 0.95"),
-        ({"seed": -1}, "`seed` must be a whole number ≥ 0, got -1: raise it"),
-        ({"seed": 1.9}, "`seed` must be a whole number ≥ 0, got 1.9: pass an int"),
+        ({"resamples": 0}, ["`resamples`", "got 0"]),
+        ({"resamples": "9"}, ["`resamples`", "got '9'", "int"]),
+        ({"level": 1.0}, ["`level`", "got 1.0", "0.95"]),
+        ({"level": 95}, ["`level`", "got 95", "0.95"]),
+        ({"seed": -1}, ["`seed`", "got -1"]),
+        ({"seed": 1.9}, ["`seed`", "got 1.9", "int"]),
     ],
 )
-def test_refusals(arguments, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_arguments_out_of_range_are_refused(arguments, facts):
+    with refuses(InvalidInput, *facts):
         bootstrap(aurc, [0.1, 0.2], [0, 1], **arguments)
-    assert str(caught.value) == sentence
-
-
-def test_scores_of_different_lengths_are_refused():
-    with pytest.raises(InvalidInput) as caught:
-        bootstrap_difference(aurc, [0.1, 0.2], [0.1], [0, 1])
-    assert str(caught.value) == (
-        "`kappa_b` must have one value per point of `kappa_a`, got 1 for 2: "
-        "pass both from the same rows"
-    )
 
 
 @pytest.mark.parametrize(
-    ("metric", "sentence"),
+    ("metric", "facts"),
     [
-        (lambda k, e: k, "`metric` must give one number, got shape (2,): return a float"),
-        (lambda k, e: None, "`metric` must give one number, got None: return a float"),
-        ("aurc", "`metric` must be a function, got 'aurc': pass e.g. snapsure.aurc"),
-        (
-            lambda k, e: np.nan,
-            "`metric` must give a finite number, got nan: "
-            "a probability of 0 or 1 that was wrong makes nll infinite; clip it",
-        ),
+        (lambda k, e: k, ["one number", "shape (2,)"]),
+        (lambda k, e: None, ["one number", "None"]),
+        ("aurc", ["a function", "'aurc'", "snapsure.aurc"]),
+        (lambda k, e: np.nan, ["finite", "nan", "clip"]),
     ],
 )
-def test_a_metric_that_is_none_is_refused(metric, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_a_metric_without_one_finite_number_is_refused(metric, facts):
+    with refuses(InvalidInput, "`metric`", *facts):
         bootstrap(metric, [0.1, 0.2], [0, 1])
-    assert str(caught.value) == sentence
 
 
 def test_an_infinite_nll_is_refused_and_not_made_nan():
-    with pytest.raises(InvalidInput, match=r"^`metric` must give a finite number, got inf"):
-        bootstrap(nll, [1.0, 0.5, 0.7], [1, 0, 0])
+    confident = [1.0, 0.5, 0.7]
+    with refuses(InvalidInput, "`metric`", "inf"):
+        bootstrap(nll, confident, [1, 0, 0])
+    with refuses(InvalidInput, "`metric`", "inf"):  # ∞ − ∞ is not a difference of 0
+        bootstrap_difference(nll, confident, confident, [1, 0, 0])
 
 
-def test_an_infinite_nll_is_refused_where_two_scores_are_the_same():
-    sure = [1.0, 0.5, 0.7]  # ∞ − ∞ is no difference of 0
-    with pytest.raises(InvalidInput, match=r"^`metric` must give a finite number, got inf"):
-        bootstrap_difference(nll, sure, sure, [1, 0, 0])
-
-
-def test_losses_of_another_length_are_told_by_the_name_of_the_score():
-    with pytest.raises(InvalidInput, match=r"^`losses` must have one value per point of `kappa_a`"):
+def test_other_lengths_are_refused_by_the_name_of_the_score():
+    with refuses(InvalidInput, "`kappa_b`", "`kappa_a`", "got 1 for 2"):
+        bootstrap_difference(aurc, [0.1, 0.2], [0.1], [0, 1])
+    with refuses(InvalidInput, "`losses`", "`kappa_a`", "got 3 for 2"):
         bootstrap_difference(aurc, [1.0, 0.5], [1.0, 0.2], [1, 0, 0])
 
 

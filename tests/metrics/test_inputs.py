@@ -1,4 +1,4 @@
-"""What the metrics take, and how they refuse: the whole sentence."""
+"""What the metrics take, and how they refuse the rest."""
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from snapsure import (
     risk_at_coverage,
 )
 from snapsure.errors import InvalidInput, SnapsureError
+from tests.support.refusals import refuses
 
 AREAS = [aurc, eaurc, augrc, naurc]
 OF_A_SCORE = [
@@ -27,12 +28,7 @@ OF_A_SCORE = [
     lambda kappa, losses: coverage_at_risk(kappa, losses, 0.5),
 ]
 OF_A_PROBABILITY = [nll, brier, ece]
-
-
-def sentence(call, *arguments, **options):
-    with pytest.raises(InvalidInput) as caught:
-        call(*arguments, **options)
-    return str(caught.value)
+TIES = ["`ties`", '"expected"', '"threshold"', "'random'"]
 
 
 def test_a_refusal_is_a_value_error_and_ours():
@@ -41,166 +37,93 @@ def test_a_refusal_is_a_value_error_and_ours():
 
 
 BAD_PAIRS = [
-    (
-        [0.1, np.nan, 0.3, np.nan],
-        [0, 1, 0, 1],
-        "`kappa` must be finite, got 2 NaN (first at row 1): drop or impute those rows",
-    ),
-    (
-        [0.1, 0.2, np.inf],
-        [0, 1, 0],
-        "`kappa` must be finite, got 1 infinite (first at row 2): drop or impute those rows",
-    ),
-    (
-        [-np.inf, 0.2, np.inf],
-        [0, 1, 0],
-        "`kappa` must be finite, got 2 infinite (first at row 0): drop or impute those rows",
-    ),
-    ([], [], "`kappa` must hold at least one value, got shape (0,): pass a non-empty set"),
-    (
-        [0.1, 0.2, 0.3],
-        [0, 1],
-        "`losses` must have one value per point of `kappa`, got 2 for 3: "
-        "pass both from the same rows",
-    ),
-    (
-        [0.1, 0.2],
-        [[0, 1]],
-        "`losses` must be 1-D (n,), got shape (1, 2): pass one value per point",
-    ),
-    ([0.1, 0.2], [0, -1], "`losses` must be ≥ 0, got -1 at row 1: pass 0/1 errors or a loss"),
-    (
-        [0.1, 0.2],
-        [0, np.nan],
-        "`losses` must be finite, got 1 NaN (first at row 1): drop or impute those rows",
-    ),
-    (["a", "b"], [0, 1], "`kappa` must hold real numbers, got dtype <U1: convert it to float"),
-    ([1j, 2j], [0, 1], "`kappa` must hold real numbers, got dtype complex128: convert it to float"),
-    (
-        [0.1, None],
-        [0, 1],
-        "`kappa` must hold real numbers, got dtype object: convert it to float",
-    ),
-    (
-        [[0.1], [0.1, 0.2]],
-        [0, 1],
-        "`kappa` must be a rectangular array, got rows of different lengths: "
-        "give every row the same length",
-    ),
-    (
-        (x for x in [0.1, 0.2]),
-        [0, 1],
-        "`kappa` must be an array or a list, got generator: pass list(...)",
-    ),
-    (
-        [torch.tensor(0.1, requires_grad=True)],
-        [0],
-        "`kappa` must be readable by NumPy, got list (Can't call numpy() on Tensor that requires "
-        "grad. Use tensor.detach().numpy() instead.): pass a list or an array",
-    ),
-    (
-        np.ma.array([0.1, 0.2], mask=[True, False]),
-        [0, 1],
-        "`kappa` must have no masked values, got a masked array: drop them",
-    ),
+    ([0.1, np.nan, 0.3, np.nan], [0, 1, 0, 1], ["`kappa`", "2 NaN", "row 1"]),
+    ([0.1, 0.2, np.inf], [0, 1, 0], ["`kappa`", "1 infinite", "row 2"]),
+    ([-np.inf, 0.2, np.inf], [0, 1, 0], ["`kappa`", "2 infinite", "row 0"]),
+    ([], [], ["`kappa`", "(0,)"]),
+    ([0.1, 0.2, 0.3], [0, 1], ["`losses`", "`kappa`", "2 for 3"]),
+    ([0.1, 0.2], [[0, 1]], ["`losses`", "1-D", "(1, 2)"]),
+    ([0.1, 0.2], [0, -1], ["`losses`", "-1 at row 1"]),
+    ([0.1, 0.2], [0, np.nan], ["`losses`", "1 NaN", "row 1"]),
+    (["a", "b"], [0, 1], ["`kappa`", "<U1", "float"]),
+    ([1j, 2j], [0, 1], ["`kappa`", "complex128", "float"]),
+    ([0.1, None], [0, 1], ["`kappa`", "object", "float"]),
+    ([[0.1], [0.1, 0.2]], [0, 1], ["`kappa`", "different lengths"]),
+    ((x for x in [0.1, 0.2]), [0, 1], ["`kappa`", "generator", "list("]),
+    ([torch.tensor(0.1, requires_grad=True)], [0], ["`kappa`", "list", "requires grad"]),
+    (np.ma.array([0.1, 0.2], mask=[True, False]), [0, 1], ["`kappa`", "masked"]),
 ]
 
 
-@pytest.mark.parametrize(("kappa", "losses", "expected"), BAD_PAIRS)
-def test_bad_pairs_are_refused(kappa, losses, expected):
+@pytest.mark.parametrize(("kappa", "losses", "facts"), BAD_PAIRS)
+def test_bad_pairs_are_refused(kappa, losses, facts):
     for call in OF_A_SCORE:
-        assert sentence(call, kappa, losses) == expected
+        with refuses(InvalidInput, *facts):
+            call(kappa, losses)
 
 
 @pytest.mark.parametrize("area", AREAS)
-def test_shapes_of_the_areas(area):
-    assert sentence(area, np.zeros((2, 3, 4)), [0] * 4) == (
-        "`kappa` must be 1-D (n,) or 2-D (snapshots, n), got shape (2, 3, 4): reshape it"
-    )
-    assert sentence(area, 0.5, [0]) == (
-        "`kappa` must be 1-D (n,) or 2-D (snapshots, n), got shape (): reshape it"
-    )
-    assert sentence(area, np.zeros((100, 10)), [0] * 100) == (
-        "`losses` must have one value per point of `kappa`, got 100 for 10 points in each of 100 "
-        "snapshots: pass both from the same rows, or `kappa` transposed"
-    )
-    table = np.zeros((2, 3))
-    table[1, 2] = np.nan
-    assert sentence(area, table, [0] * 3) == (
-        "`kappa` must be finite, got 1 NaN (first at row 2 of snapshot 1): "
-        "drop or impute those rows"
-    )
-    assert sentence(area, np.zeros((2, 0)), []) == (
-        "`kappa` must hold at least one value, got shape (2, 0): pass a non-empty set"
-    )
-    assert sentence(area, [0.1, 0.2], [0, 1], ties="random") == (
-        '`ties` must be "expected" or "threshold", got \'random\': choose one of them'
-    )
+@pytest.mark.parametrize(
+    ("kappa", "losses", "facts"),
+    [
+        (np.zeros((2, 3, 4)), [0] * 4, ["`kappa`", "1-D", "2-D", "(2, 3, 4)"]),
+        (0.5, [0], ["`kappa`", "1-D", "2-D", "()"]),
+        (np.zeros((100, 10)), [0] * 100, ["`losses`", "100 for 10", "100", "transposed"]),
+        ([[0, 0, 0], [0, 0, np.nan]], [0] * 3, ["`kappa`", "1 NaN", "row 2", "snapshot 1"]),
+        (np.zeros((2, 0)), [], ["`kappa`", "(2, 0)"]),
+    ],
+)
+def test_bad_shapes_are_refused(area, kappa, losses, facts):
+    with refuses(InvalidInput, *facts):
+        area(kappa, losses)
 
 
 @pytest.mark.parametrize("call", OF_A_SCORE[4:])
 def test_a_curve_is_of_one_row(call):
-    assert sentence(call, np.zeros((2, 3)), [0] * 3) == (
-        "`kappa` must be 1-D (n,), got shape (2, 3): pass one row per call"
-    )
-
-
-def test_words_and_empty_sets_of_the_optimum():
-    assert sentence(aurc_optimal, []) == (
-        "`losses` must hold at least one value, got shape (0,): pass a non-empty set"
-    )
-    assert sentence(aurc_optimal, [0, 1], method="exactly") == (
-        '`method` must be "exact" or "integral", got \'exactly\': choose one of them'
-    )
-    assert sentence(eaurc, [1, 2], [0, 1], optimal="best") == (
-        '`optimal` must be "exact" or "integral", got \'best\': choose one of them'
-    )
-
-
-def test_a_risk_in_percent():
-    assert sentence(coverage_at_risk, [0.1, 0.2], [0, 1], 5) == (
-        "`risk` must lie in (0, 1], got 5: write 5 % as 0.05"
-    )
-    assert coverage_at_risk([0.1, 0.2], [0, 9.0], 5) == 1  # a loss may be more than an error
-
-
-@pytest.mark.parametrize("coverage", [0, -0.1, 1.01, 80])
-def test_coverage_outside_its_range(coverage):
-    assert sentence(risk_at_coverage, [0.1], [0], coverage) == (
-        f"`coverage` must lie in (0, 1], got {coverage}: write 80 % as 0.8"
-    )
-
-
-def test_numbers_that_are_none():
-    assert sentence(risk_at_coverage, [0.1], [0], np.nan) == (
-        "`coverage` must be finite, got nan: pass an ordinary number"
-    )
-    assert sentence(coverage_at_risk, [0.1], [0], "low") == (
-        "`risk` must be a number, got 'low': pass a float"
-    )
-    assert sentence(coverage_at_risk, [0.1], [0], -0.1) == "`risk` must be ≥ 0, got -0.1: raise it"
+    with refuses(InvalidInput, "`kappa`", "1-D", "(2, 3)"):
+        call(np.zeros((2, 3)), [0] * 3)
 
 
 @pytest.mark.parametrize("call", OF_A_PROBABILITY)
-def test_probabilities(call):
-    assert sentence(call, [0.5, 1.5], [0, 1]) == (
-        "`p` must lie in [0, 1], got 1.5 at row 1: calibrate the score to a probability first"
-    )
-    assert sentence(call, [0.5, 0.5], [0, 0.5]) == (
-        "`errors` must be 0 (right) or 1 (wrong), got 0.5 at row 1: threshold the loss first"
-    )
-    assert sentence(call, [0.5, 0.5], [0]) == (
-        "`errors` must have one value per point of `p`, got 1 for 2: pass both from the same rows"
-    )
-    assert sentence(call, [np.nan, 0.5], [0, 1]) == (
-        "`p` must be finite, got 1 NaN (first at row 0): drop or impute those rows"
-    )
+@pytest.mark.parametrize(
+    ("p", "errors", "facts"),
+    [
+        ([0.5, 1.5], [0, 1], ["`p`", "1.5 at row 1"]),
+        ([0.5, 0.5], [0, 0.5], ["`errors`", "0.5 at row 1"]),
+        ([0.5, 0.5], [0], ["`errors`", "`p`", "1 for 2"]),
+        ([np.nan, 0.5], [0, 1], ["`p`", "1 NaN", "row 0"]),
+    ],
+)
+def test_bad_probabilities_are_refused(call, p, errors, facts):
+    with refuses(InvalidInput, *facts):
+        call(p, errors)
 
 
-def test_bins():
-    assert sentence(ece, [0.5], [0], bins=1.5) == (
-        "`bins` must be a whole number ≥ 1, got 1.5: pass an int"
-    )
+@pytest.mark.parametrize(
+    ("call", "facts"),
+    [
+        *((lambda area=area: area([1, 2], [0, 1], ties="random"), TIES) for area in AREAS),
+        (lambda: aurc_optimal([]), ["`losses`", "(0,)"]),
+        (lambda: aurc_optimal([0, 1], method="x"), ["`method`", '"exact"', '"integral"', "'x'"]),
+        (lambda: eaurc([1], [0], optimal="x"), ["`optimal`", '"exact"', '"integral"', "'x'"]),
+        (lambda: coverage_at_risk([0.1, 0.2], [0, 1], 5), ["`risk`", "got 5", "0.05"]),
+        (lambda: coverage_at_risk([0.1], [0], "low"), ["`risk`", "'low'", "float"]),
+        (lambda: coverage_at_risk([0.1], [0], -0.1), ["`risk`", "got -0.1"]),
+        (lambda: risk_at_coverage([0.1], [0], np.nan), ["`coverage`", "nan"]),
+        *(
+            (lambda c=c: risk_at_coverage([0.1], [0], c), ["`coverage`", f"got {c}", "0.8"])
+            for c in (0, -0.1, 1.01, 80)
+        ),
+        (lambda: ece([0.5], [0], bins=1.5), ["`bins`", "got 1.5", "int"]),
+    ],
+)
+def test_bad_options_are_refused(call, facts):
+    with refuses(InvalidInput, *facts):
+        call()
+
+
+def test_a_risk_above_1_may_limit_a_loss():
+    assert coverage_at_risk([0.1, 0.2], [0, 9.0], 5) == 1
 
 
 @pytest.mark.parametrize("area", AREAS)

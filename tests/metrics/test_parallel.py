@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from snapsure.metrics import _parallel
-from snapsure.metrics._parallel import ahead, in_shares, side_by_side, sort_on_all_cores
+from snapsure.metrics._parallel import map_ahead, map_parallel, map_shares, sort_parallel
 
 
 @pytest.mark.parametrize("cores", [1, 2, 8])
@@ -18,12 +18,12 @@ def test_results_come_in_the_order_of_the_items(monkeypatch, cores):
         time.sleep(0.002 * (i % 3 == 0))
         return i * i
 
-    assert list(ahead(slow_first, range(50))) == [i * i for i in range(50)]
-    assert list(ahead(slow_first, [])) == []
+    assert list(map_ahead(slow_first, range(50))) == [i * i for i in range(50)]
+    assert list(map_ahead(slow_first, [])) == []
 
 
 def test_an_exception_comes_after_the_results_before_it():
-    results = ahead(lambda i: 1 / (5 - i), range(20))
+    results = map_ahead(lambda i: 1 / (5 - i), range(20))
     assert [next(results) for _ in range(5)] == [1 / (5 - i) for i in range(5)]
     with pytest.raises(ZeroDivisionError):
         next(results)
@@ -31,7 +31,7 @@ def test_an_exception_comes_after_the_results_before_it():
 
 def test_leaving_early_leaves_no_thread():
     before = {*threading.enumerate()}
-    results = ahead(lambda i: i, range(1000))
+    results = map_ahead(lambda i: i, range(1000))
     assert next(results) == 0
     results.close()
     assert {*threading.enumerate()} <= before
@@ -43,7 +43,7 @@ def test_a_long_array_is_sorted_on_any_number_of_cores(monkeypatch, cores, disti
     monkeypatch.setattr(_parallel, "_cores", lambda: cores)
     values = np.random.default_rng(0).integers(0, distinct, 2**19 + 7, dtype=np.uint64)
     ours = values.copy()
-    sort_on_all_cores(ours)
+    sort_parallel(ours)
     np.testing.assert_array_equal(ours, np.sort(values))
 
 
@@ -57,11 +57,11 @@ def test_shares_are_put_together_in_order(monkeypatch, cores, count):
         seen.append(len(items))
         return [i * i for i in items]
 
-    assert in_shares(squares, range(count)) == [i * i for i in range(count)]
+    assert map_shares(squares, range(count)) == [i * i for i in range(count)]
     assert sum(seen) == count
     assert len(seen) <= min(cores, 7)
 
 
 def test_what_runs_side_by_side_raises():
     with pytest.raises(ZeroDivisionError):
-        side_by_side(lambda i: 1 / i, [1, 0])
+        map_parallel(lambda i: 1 / i, [1, 0])

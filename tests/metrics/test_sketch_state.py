@@ -11,6 +11,7 @@ import torch
 from snapsure import RiskCoverageSketch
 from snapsure.errors import InvalidInput
 from tests.support.processes import forked
+from tests.support.refusals import refuses
 
 BATCH = [0.9, 0.8]
 
@@ -36,7 +37,7 @@ def test_copies_go_their_own_way():
     assert (sketch.n, sketch.errors) == (2, 1)
     assert sketch != sketch_of(BATCH, [0, 1], 256)
     assert sketch != "sketch"
-    assert repr(sketch) == "RiskCoverageSketch(bins=65536): 2 points, 1 wrong"
+    assert repr(sketch) == "RiskCoverageSketch(bins=65536): 2 examples, 1 wrong"
 
 
 @pytest.mark.parametrize("convert", [list, np.float16, np.float32, np.longdouble, torch.tensor])
@@ -49,53 +50,21 @@ def test_batches_of_all_kinds_and_one_by_one(convert):
 
 
 @pytest.mark.parametrize(
-    ("kappa", "errors", "sentence"),
+    ("kappa", "errors", "facts"),
     [
-        (
-            [0.5, 1.5],
-            [0, 1],
-            "`kappa` must lie in [0, 1], got 1.5 at row 1: "
-            "calibrate the score to a probability first",
-        ),
-        (
-            -1e-9,
-            0,
-            "`kappa` must lie in [0, 1], got -1e-09 at row 0: "
-            "calibrate the score to a probability first",
-        ),
-        (
-            [0.5, np.nan],
-            [0, 1],
-            "`kappa` must be finite, got 1 NaN (first at row 1): drop or impute those rows",
-        ),
-        (
-            [],
-            [],
-            "`kappa` must hold at least one value, got shape (0,): pass a non-empty set",
-        ),
-        (
-            [BATCH],
-            [0, 1],
-            "`kappa` must be 1-D (n,), got shape (1, 2): pass one value per point",
-        ),
-        (
-            BATCH,
-            [0, 0.5],
-            "`errors` must be 0 (right) or 1 (wrong), got 0.5 at row 1: threshold the loss first",
-        ),
-        (
-            BATCH,
-            0,
-            "`errors` must have one value per point of `kappa`, got 1 for 2: "
-            "pass both from the same rows",
-        ),
+        ([0.5, 1.5], [0, 1], ["`kappa`", "1.5 at row 1"]),
+        (-1e-9, 0, ["`kappa`", "-1e-09 at row 0"]),
+        ([0.5, np.nan], [0, 1], ["`kappa`", "1 NaN", "row 1"]),
+        ([], [], ["`kappa`", "(0,)"]),
+        ([BATCH], [0, 1], ["`kappa`", "(1, 2)"]),
+        (BATCH, [0, 0.5], ["`errors`", "0.5 at row 1"]),
+        (BATCH, 0, ["`errors`", "`kappa`", "1 for 2"]),
     ],
 )
-def test_a_refused_batch_changes_nothing(kappa, errors, sentence):
+def test_a_refused_batch_changes_nothing(kappa, errors, facts):
     sketch = sketch_of(BATCH, [0, 1])
-    with pytest.raises(InvalidInput) as refusal:
+    with refuses(InvalidInput, *facts):
         sketch.update(kappa, errors)
-    assert str(refusal.value) == sentence
     assert sketch == sketch_of(BATCH, [0, 1])
 
 
@@ -106,69 +75,38 @@ def full(bins=256):
 
 
 @pytest.mark.parametrize(
-    ("wrong_call", "sentence"),
+    ("call", "facts"),
     [
-        (
-            lambda: RiskCoverageSketch(128),
-            "`bins` must be a whole number ≥ 256, got 128: raise it",
-        ),
-        (
-            lambda: RiskCoverageSketch(1000),
-            "`bins` must be a power of two, got 1000: pass 1024",
-        ),
-        (
-            lambda: RiskCoverageSketch(256.0),
-            "`bins` must be a whole number ≥ 256, got 256.0: pass an int",
-        ),
+        (lambda: RiskCoverageSketch(128), ["`bins`", "256", "got 128"]),
+        (lambda: RiskCoverageSketch(1000), ["`bins`", "got 1000", "1024"]),
+        (lambda: RiskCoverageSketch(256.0), ["`bins`", "got 256.0", "int"]),
         (
             lambda: RiskCoverageSketch().merge(RiskCoverageSketch(256)),
-            "`others` must have 65536 bins, as this sketch has, got 256: "
-            "give all sketches the same `bins`",
+            ["`others`", "65536", "got 256", "`bins`"],
         ),
         (
             lambda: RiskCoverageSketch().merge(RiskCoverageSketch().state),
-            "`others` must be sketches, got ndarray: "
-            "make one of a state by `RiskCoverageSketch.from_state`",
+            ["`others`", "ndarray", "from_state"],
         ),
         (
             lambda: RiskCoverageSketch.from_state(np.zeros((2, 256))),
-            "`state` must hold whole numbers of shape (2, bins), "
-            "got float64 of shape (2, 256): pass what `sketch.state` gave",
+            ["`state`", "(2, bins)", "float64 of shape (2, 256)"],
         ),
         (
             lambda: RiskCoverageSketch.from_state(np.zeros(256, int)),
-            "`state` must hold whole numbers of shape (2, bins), "
-            "got int64 of shape (256,): pass what `sketch.state` gave",
+            ["`state`", "(2, bins)", "int64 of shape (256,)"],
         ),
-        (
-            lambda: RiskCoverageSketch.from_state(np.full((2, 256), -1)),
-            "`state` must be ≥ 0, got -1: add states, do not subtract them",
-        ),
-        (
-            lambda: full().merge(full()),
-            "a sketch must hold at most 2⁵³ points, got 18014398509481984: merge fewer sketches",
-        ),
-        (
-            lambda: RiskCoverageSketch.from_state(full().state * 4),
-            "a sketch must hold at most 2⁵³ points, got 36028797018963968: merge fewer sketches",
-        ),
-        *(
-            (
-                read,
-                "a sketch must hold at least one point, got none: call `update`",
-            )
-            for read in [
-                RiskCoverageSketch().aurc,
-                RiskCoverageSketch().eaurc_bounds,
-                RiskCoverageSketch().rc_curve,
-            ]
-        ),
+        (lambda: RiskCoverageSketch.from_state(np.full((2, 256), -1)), ["`state`", "got -1"]),
+        (lambda: full().merge(full()), ["2⁵³", "18014398509481984"]),
+        (lambda: RiskCoverageSketch.from_state(full().state * 4), ["2⁵³", "36028797018963968"]),
+        (RiskCoverageSketch().aurc, ["got none", "`update`"]),
+        (RiskCoverageSketch().eaurc_bounds, ["got none", "`update`"]),
+        (RiskCoverageSketch().rc_curve, ["got none", "`update`"]),
     ],
 )
-def test_refusals(wrong_call, sentence):
-    with pytest.raises(InvalidInput) as refusal:
-        wrong_call()
-    assert str(refusal.value) == sentence
+def test_refusals(call, facts):
+    with refuses(InvalidInput, *facts):
+        call()
 
 
 def test_a_sketch_has_no_hash():

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from snapsure import _validate
-from snapsure._types import Bools, Floats, Ints
+from snapsure._types import Bools, Floats, Ints, Matrix
 from snapsure.estimators._base import Estimator, State, best_snapshot, rows_of
 from snapsure.metrics import eaurc
 from snapsure.table import ScoreTable
@@ -102,7 +102,7 @@ class PES(Estimator):
             scores = kappa[cut, left]
             edge = np.partition(scores, min(size, left.size) - 1)[min(size, left.size) - 1]
             inside = scores <= edge
-            rows = kappa[:, left[inside]]
+            rows: Matrix = kappa[:, left[inside]]
             best = best_snapshot(eaurc(rows, wrong[left[inside]]))
             theta = float(rows[best].max())
             layers.append(Layer(int(epochs[best]), theta, int(epochs[cut]), float(edge)))

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from snapsure import _validate
-from snapsure._types import Floats, Ints
+from snapsure._types import Floats, Ints, Matrix
 from snapsure.errors import InvalidInput
 from snapsure.estimators._base import EQUAL, Estimator, State
 from snapsure.estimators._logits import labels_of, logits_of, softmax_response
@@ -94,7 +94,7 @@ def _of_least_aurc(z: Floats, y: Ints) -> float:
     return float(equals[np.abs(np.log(equals)).argmin()])
 
 
-def _odds_over_grid(z: Floats) -> Floats:
+def _odds_over_grid(z: Floats) -> Matrix:
     """Log-odds of each row's largest softmax, (temperatures of the grid, n)."""
     odds = np.empty((_GRID.size, len(z)))
     together = max(1, _TOGETHER // z.shape[1])

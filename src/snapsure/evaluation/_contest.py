@@ -11,8 +11,8 @@ from snapsure.evaluation._judge import AREAS, judge
 from snapsure.evaluation._methods import Method, methods_of
 from snapsure.evaluation._protocol import Protocol
 from snapsure.evaluation._run import Run
-from snapsure.metrics._bootstrap import paired_values
-from snapsure.metrics._parallel import LONG, side_by_side
+from snapsure.metrics._bootstrap import bootstrap_values
+from snapsure.metrics._parallel import LONG, map_parallel
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def contest(
 
     # Of few points the calls are short, and threads would wait for each other: slower than one.
     long = runs[0].table.y_hat.size >= LONG
-    methods, each = shared(), side_by_side(of_run, runs) if long else [of_run(run) for run in runs]
+    methods, each = shared(), map_parallel(of_run, runs) if long else [of_run(run) for run in runs]
     means = {field: np.mean([one[field] for one in each], axis=0) for field in Contest.MEANS}
     sizes = [run.snapshot_bytes for run in runs if run.snapshot_bytes is not None]
     kept = np.array(means["snapshots"])
@@ -141,4 +141,4 @@ def _of_part(
     numbers = [each.numbers() for each in judged]
     columns = {field: np.array([row[field] for row in numbers]) for field in numbers[0]}
     scored = [(each.score, each.errors) for each in judged]
-    return {**columns, "drawn": paired_values(AREAS[metric], scored, resamples, seed)}
+    return {**columns, "drawn": bootstrap_values(AREAS[metric], scored, resamples, seed)}

@@ -16,7 +16,7 @@ from snapsure.evaluation._protocol import Protocol, Splits
 from snapsure.evaluation._result import Board, Comparison, Result
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, eaurc
-from snapsure.metrics._bootstrap import intervals_of
+from snapsure.metrics._bootstrap import bootstrap_each
 from snapsure.table import ScoreTable
 
 
@@ -128,9 +128,9 @@ class Judging:
         seen = [[self._seen(methods, run) for run in runs] for methods, runs in boards]
         pairs = [pair for runs in seen for run in runs for one in run for pair in one.pairs]
         asked: list[Any] = [
-            ([("score", one.score), ("final", final)], one.errors) for one, final in pairs
+            ({"score": one.score, "final": final}, one.errors) for one, final in pairs
         ]
-        found = iter(intervals_of(eaurc, asked, self.resamples, self._level, self._seed))
+        found = iter(bootstrap_each(eaurc, asked, self.resamples, self._level, self._seed))
         changes = [
             [[mean_interval([next(found) for _ in one.pairs]) for one in run] for run in runs]
             for runs in seen

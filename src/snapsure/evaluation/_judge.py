@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from snapsure._types import Bools, Floats
+from snapsure._types import Bools, Floats, Metric
 from snapsure.decisions import Platt
 from snapsure.estimators import Estimator
 from snapsure.evaluation._methods import Method, errors_of
@@ -14,7 +14,7 @@ from snapsure.metrics import augrc, aurc, brier, eaurc, nll
 # No probability is nearer to 0 or 1: one sure mistake would make a mean NLL infinite.
 _LEAST = 1e-6
 
-AREAS = {"eaurc": eaurc, "aurc": aurc, "augrc": augrc}
+AREAS: dict[str, Metric] = {"eaurc": eaurc, "aurc": aurc, "augrc": augrc}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _validate
-from snapsure._types import Floats
+from snapsure._types import Floats, Matrix
 from snapsure.estimators._base import best_snapshot
 from snapsure.metrics import eaurc
 
@@ -52,13 +52,15 @@ def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> 
     size = max(1, round(_validate.fraction(fraction, "fraction") * wrong.size))
     final = np.sort(table[-1])
     green, red = table[-1] >= final[-size], table[-1] <= final[size - 1]
-    excess = eaurc(table[:, green], wrong[green])
+    sure: Matrix = table[:, green]
+    unsure: Matrix = table[:, red]
+    excess = eaurc(sure, wrong[green])
     best = best_snapshot(excess)
     return Trajectories(
-        table[:, green].mean(axis=1),
-        table[:, red].mean(axis=1),
+        sure.mean(axis=1),
+        unsure.mean(axis=1),
         excess,
-        eaurc(table[:, red], wrong[red]),
+        eaurc(unsure, wrong[red]),
         best,
         float(excess[-1] - excess[best]),
     )

@@ -1,4 +1,7 @@
-"""(κ, losses) -> numbers: curves, areas, probabilities and their intervals, with NumPy alone."""
+"""Metrics of (κ, losses): curves, areas, probabilities and their intervals, with NumPy alone.
+
+Throughout, κ is higher for more confident answers, and losses are lower for better ones.
+"""
 
 from snapsure.metrics._areas import augrc as augrc
 from snapsure.metrics._areas import aurc as aurc

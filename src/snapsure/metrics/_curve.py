@@ -1,4 +1,4 @@
-"""The risk-coverage curve and what is read off it. κ higher is surer, losses lower is better."""
+"""The risk-coverage curve and what can be read off it."""
 
 import math
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from numpy.typing import ArrayLike
 from snapsure import _validate
 from snapsure._display import Display, draw
 from snapsure._types import Floats
-from snapsure.metrics._rank import TieGroups, tie_groups
+from snapsure.metrics._rank import tie_groups
 
 
 class RCCurve(NamedTuple):
-    """A risk-coverage curve: one point per distinct κ, coverage rising.
+    """A risk-coverage curve: one entry per distinct κ, with rising coverage.
 
     Attributes
     ----------
     coverage : float array
-        The share of the points accepted.
+        The share of the examples accepted.
     risk : float array
-        The mean loss of those.
+        Their mean loss.
     theta : float array
         The threshold that accepts them: κ ≥ theta.
     """
@@ -31,14 +31,14 @@ class RCCurve(NamedTuple):
     theta: Floats
 
     def plot(self, name: str = "κ", others: "Mapping[str, RCCurve] | None" = None) -> Display:
-        """Draw risk against coverage, beside other curves where there are some.
+        """Draw risk against coverage, beside other curves if there are any.
 
         Parameters
         ----------
         name : str
-            Whose curve this is.
+            The name of this curve.
         others : mapping of name to RCCurve, optional
-            Curves to draw beside it, of the same points.
+            Curves of the same examples to draw beside it.
 
         Returns
         -------
@@ -49,19 +49,19 @@ class RCCurve(NamedTuple):
 
 
 def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:
-    """Selective risk against coverage, for every threshold that κ offers.
+    """Compute the selective risk against coverage, for every threshold that κ offers.
 
     Parameters
     ----------
     kappa : (n,)
-        Confidence, higher is surer.
+        Confidence, higher is more confident.
     losses : (n,)
         0/1 errors, or any loss ≥ 0.
 
     Returns
     -------
     RCCurve
-        `risk[i]` is the mean loss of the points with κ ≥ `theta[i]`, `coverage[i]` their share.
+        `risk[i]` is the mean loss of the examples with κ ≥ `theta[i]`, `coverage[i]` their share.
 
     Examples
     --------
@@ -71,24 +71,25 @@ def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:
     >>> curve.risk.round(3).tolist()
     [0.0, 0.333, 0.5]
     """
-    scores = _validate.scores(kappa)  # thresholds are in their unit
+    scores = _validate.scores(kappa)  # thresholds are in the unit of κ
     theta, end, loss = tie_groups(scores, _validate.losses(losses, scores.shape))
     return RCCurve(end / end[-1], loss / end, theta)
 
 
 def risk_at_coverage(kappa: ArrayLike, losses: ArrayLike, coverage: float) -> float:
-    """Mean loss of the ⌈coverage · n⌉ most confident points.
+    """Compute the mean loss of the ⌈coverage · n⌉ most confident examples.
 
-    Points tied at the edge count by the mean over their orders.
+    Examples tied at the edge count by the mean over their orders.
 
     Examples
     --------
     >>> risk_at_coverage([0.9, 0.8, 0.7, 0.6], [0, 1, 0, 1], 0.5)
     0.5
     """
-    _, end, loss = _groups(kappa, losses)
-    share = _validate.fraction(coverage, "coverage") * int(end[-1])
-    # 0.07 · 100 is a little over 7 in binary, and still means seven points.
+    scores = _validate.kappa(kappa)
+    _, end, loss = tie_groups(scores, _validate.losses(losses, scores.shape))
+    share = _validate.fraction(coverage, "coverage") * scores.size
+    # 0.07 · 100 is a little over 7 in binary, and still means seven examples.
     accepted = max(1, math.ceil(share * (1 - 1e-12)))
     i = int(np.searchsorted(end, accepted))
     start, before = (int(end[i - 1]), float(loss[i - 1])) if i else (0, 0.0)
@@ -97,25 +98,22 @@ def risk_at_coverage(kappa: ArrayLike, losses: ArrayLike, coverage: float) -> fl
 
 
 def coverage_at_risk(kappa: ArrayLike, losses: ArrayLike, risk: float) -> float:
-    """Largest coverage of a threshold whose mean loss is at most `risk`; 0 if there is none.
+    """Compute the largest coverage whose mean loss is at most `risk`; 0 if there is none.
 
-    Tied points are accepted together, as any threshold does. This is what happened on these points,
-    not a promise for others.
+    Tied examples are accepted together, as by any threshold. This describes the examples given; for
+    a promise about new ones, use `Threshold.at_risk`.
 
     Examples
     --------
     >>> coverage_at_risk([0.9, 0.8, 0.7, 0.6], [0, 0, 1, 1], 0.4)
     0.75
     """
-    _, end, loss = _groups(kappa, losses)
-    # Sums of losses such as 0.1 are off in their last bit; risks are compared without it.
+    scores = _validate.kappa(kappa)
+    values = _validate.losses(losses, scores.shape)
+    _, end, loss = tie_groups(scores, values)
+    # Sums of losses such as 0.1 are off in their last bit.
     limit = _validate.at_least(risk, 0, "risk") * (1 + 1e-12)
-    if limit > 1 and _validate.losses(losses).dtype == np.bool_:
+    if limit > 1 and values.dtype == np.bool_:
         _validate.fraction(risk, "risk")  # refuses 5 for 5 %
     fits = np.flatnonzero(loss / end <= limit)
     return float(end[fits[-1]] / end[-1]) if fits.size else 0.0
-
-
-def _groups(kappa: ArrayLike, losses: ArrayLike) -> TieGroups:
-    scores = _validate.kappa(kappa)
-    return tie_groups(scores, _validate.losses(losses, scores.shape))

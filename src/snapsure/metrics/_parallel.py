@@ -1,4 +1,4 @@
-"""Work on all cores by threads: NumPy releases the GIL where its work is long."""
+"""Threads on all cores: NumPy releases the GIL during long calls."""
 
 import os
 from collections import deque
@@ -13,22 +13,22 @@ from snapsure._types import Array
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# More would wait for whoever takes the results, and hold memory meanwhile.
-_MOST_WORKERS = 7
-# Points of a set, from which on calls of NumPy are so long that threads gain more than they wait:
-# at the end of every call each waits for the GIL, and to be woken.
+# More workers would wait for whoever takes the results, and hold memory meanwhile.
+_MAX_WORKERS = 7
+# From this many examples on, calls of NumPy are long enough for threads: after every call a thread
+# waits for the GIL.
 LONG = 1 << 16
 # A shorter array is sorted before threads have started.
 _LONG_SORT = 1 << 18
 
 
-def ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Give function(item) for each item, in order, threads working ahead of the taker.
+def map_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield function(item) for each item, in order, with threads working ahead of the consumer.
 
-    Short steps in Python make threads wait for each other: `function` should spend its time in a
-    few long calls that release the GIL, and leave the rest to whoever takes the results.
+    Threads wait for each other at short steps in Python: `function` should spend its time in a few
+    long calls that release the GIL.
     """
-    workers = max(1, min(_cores() - 1, _MOST_WORKERS))
+    workers = max(1, min(_cores() - 1, _MAX_WORKERS))
     results: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for item in items:
@@ -39,27 +39,28 @@ def ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator
             yield results.popleft().result()
 
 
-def side_by_side(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """function(item) for each item, on all cores: work that is NumPy's for the most part."""
-    with ThreadPoolExecutor(min(_cores(), _MOST_WORKERS)) as pool:
+def map_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Return function(item) for each item, computed on all cores."""
+    with ThreadPoolExecutor(min(_cores(), _MAX_WORKERS)) as pool:
         return list(pool.map(function, items))
 
 
-def in_shares(
+def map_shares(
     function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
 ) -> list[Result]:
-    """function(items), each core taking a share of them; what it gives is put together in order."""
-    share = max(1, -(-len(items) // min(_cores(), _MOST_WORKERS)))
+    """Return function(items), with each core taking one share of the items; order is kept."""
+    share = max(1, -(-len(items) // min(_cores(), _MAX_WORKERS)))
     shares = [items[low : low + share] for low in range(0, len(items), share)]
-    return [result for some in side_by_side(function, shares) for result in some]
+    return [result for part in map_parallel(function, shares) for result in part]
 
 
-def sort_on_all_cores(values: Array) -> None:
-    """Sort (n,) in place: what is parted about its middle is sorted on either side by itself."""
-    workers = min(_cores(), _MOST_WORKERS)
+def sort_parallel(values: Array) -> None:
+    """Sort (n,) in place: partition it about its middle, then sort the sides in parallel."""
+    workers = min(_cores(), _MAX_WORKERS)
     if workers == 1 or values.size < _LONG_SORT:
         values.sort()
         return
+
     pieces = [values]
     with ThreadPoolExecutor(workers) as pool:
         while 2 * len(pieces) <= workers and pieces[0].size >= _LONG_SORT:
@@ -69,8 +70,8 @@ def sort_on_all_cores(values: Array) -> None:
 
 
 def _cores() -> int:
-    """Cores that this process may use, where the system tells."""
+    """Return how many cores this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:
+    except AttributeError:  # not on this system
         return os.cpu_count() or 1

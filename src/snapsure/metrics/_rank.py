@@ -1,265 +1,311 @@
-"""The only place that ranks by κ: points from surest to least sure, with their ties found.
+"""Rank examples by κ, most confident first, and find their ties. Nothing else here sorts by κ.
 
-κ higher is surer, losses lower is better. Two ways in, by the kind of loss:
+Two ways in, by the kind of loss:
 
-- `ErrorRanker` for 0/1 errors. The bits of a float of one sign sort as an integer and leave one
-  bit free; the error rides in it, so a plain (vectorised) `np.sort` orders points and errors at
-  once, and among tied points puts the right ones first. AURC needs nothing but where the errors
-  then stand, and which ties hold both kinds. Blocks fit in the cache: at 10⁷ points n-sized
-  temporaries would cost more than the sort.
-- `tie_groups` for any loss, and for every curve: an argsort and one group per distinct κ.
+- `reduce_errors` for 0/1 errors. The bits of floats of one sign sort as integers and leave one bit
+  free, which holds the error: one plain (vectorised) `np.sort` orders κ and errors at once, and
+  puts right answers first among tied examples. An area needs nothing but the places of the errors
+  and the ties that hold both kinds. Blocks fit in the cache: at 10⁷ examples, temporaries of size n
+  would cost more than the sort.
+- `tie_groups` for any loss, and for every curve: an argsort, and one group per distinct κ.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from snapsure._types import Array, Bools, Floats, Ints, Scores
-from snapsure.metrics._coarse import CoarseKeys
-from snapsure.metrics._parallel import sort_on_all_cores
+from snapsure.metrics._parallel import map_shares, sort_parallel
 
 Keys = NDArray[np.unsignedinteger[Any]]
 
 _BLOCK = 1 << 15
-# Rows together of this size: large enough for threads, small enough for a core's cache.
-_ROWS = 1 << 18
+# Elements of the rows that are sorted together: enough for threads, few enough for a core's cache.
+_BATCH = 1 << 18
+# Coarse keys are worth it from this many rows on: one row is sorted twice to find out.
+_COARSE_ROWS = 8
+# About n² / 2³² pairs of n examples seem tied by chance: beyond this, most rows have such a pair.
+_COARSE_SIZE = 1 << 16
+_COARSE_MAX = 2**31 - 1
 
 
 class ErrorBlock(NamedTuple):
-    """Errors of a stretch of the order, the right ones among tied points standing first.
+    """The places of errors in a stretch of the order; right answers come first within a tie.
 
-    All rows have the same points, so as many errors each. Of a tie that is mixed (right and wrong
-    points of one κ) the places are given besides.
+    All rows hold the same examples, hence equally many errors. The last four fields describe the
+    mixed ties: those that hold right and wrong answers.
     """
 
-    places: Ints  # (rows, errors): how many points stand before each error
-    row: Ints  # (mixed ties,) its row,
+    places: Ints  # (rows, errors): how many examples rank above each error
+    row: Ints  # (mixed ties,): the row of the tie,
     start: Ints  # its first place,
-    middle: Ints  # the first place of an error in it,
+    middle: Ints  # the place of its first error,
     end: Ints  # one past its last place
-
-    @classmethod
-    def untied(cls, places: Ints) -> "ErrorBlock":
-        """Of a stretch without mixed ties."""
-        none = places.ravel()[:0]
-        return cls(places, none, none, none, none)
 
 
 class TieGroups(NamedTuple):
-    """One entry per distinct κ, surest first."""
+    """One entry per distinct κ, most confident first."""
 
     theta: Floats
-    end: Ints  # points with κ ≥ theta
+    end: Ints  # how many examples have κ ≥ theta
     loss: Floats  # their summed loss
 
 
-class ErrorRanker:
-    """Finds where errors stand. Its memory is reused: fresh pages cost more than the reading."""
+def tie_groups(kappa: Scores, losses: Array) -> TieGroups:
+    """Return all thresholds, how many examples each accepts, and the loss it lets through."""
+    order, is_new = rank_by_kappa(kappa, losses)
+    end = np.append(np.flatnonzero(is_new)[1:], order.size)
+    loss = np.cumsum(losses[order], dtype=np.int64 if losses.dtype == np.bool_ else np.float64)
+    theta = kappa[order[end - 1]].astype(np.float64) + 0.0
+    return TieGroups(theta, end, loss[end - 1].astype(np.float64))
+
+
+def rank_by_kappa(kappa: Scores, losses: Array) -> tuple[Ints, Bools]:
+    """Return the order, most confident first, and where in it a new κ starts.
+
+    Tied examples are ordered by their loss: the rounding of a sum depends on its order, and must
+    not depend on the order of the rows.
+    """
+    order = np.argsort(-kappa)
+    is_new = np.empty(order.size, dtype=np.bool_)
+    is_new[0] = True
+    ranked = kappa[order]
+    np.not_equal(ranked[1:], ranked[:-1], out=is_new[1:])
+    if not is_new.all():
+        order = np.lexsort((losses, -kappa))
+    return order, is_new
+
+
+def expected_losses(kappa: Scores, losses: Array) -> Floats:
+    """Return losses, most confident first; each tied example takes the mean of its group."""
+    order, is_new = rank_by_kappa(kappa, losses)
+    ranked = losses[order]
+    if is_new.all():
+        return ranked
+
+    first = np.flatnonzero(is_new)
+    size = np.diff(first, append=ranked.size)
+    mean = np.add.reduceat(ranked, first) / size
+    # Equal losses must keep their value to the last bit, so that a perfect ranking has excess 0.
+    mean = np.clip(mean, ranked[first], ranked[first + size - 1])
+    return np.repeat(mean, size)
+
+
+def reduce_errors(
+    kappa: Scores, errors: Bools, area: Callable[[Iterable[ErrorBlock]], Floats]
+) -> Floats:
+    """Compute an area of each row of κ (rows, n) from blocks that say where its errors rank.
+
+    `area` takes the blocks of some rows, in order of falling confidence. Each core ranks a share
+    of the rows.
+    """
+    reduce = _reduce_coarse if can_use_coarse_keys(kappa, errors) else _reduce_exact
+    if len(kappa) <= _rows_per_batch(errors.size):
+        return reduce(kappa, errors, area)
+
+    def reduce_share(rows: Sequence[int]) -> list[Floats]:
+        return [reduce(kappa[rows[0] : rows[-1] + 1], errors, area)]
+
+    return np.concatenate(map_shares(reduce_share, range(len(kappa))))
+
+
+def can_use_coarse_keys(kappa: Scores, errors: Bools) -> bool:
+    """Decide whether coarse keys are worth it for the rows, by the last and usually surest row."""
+    if len(kappa) < _COARSE_ROWS or kappa.itemsize != 8 or errors.size > _COARSE_SIZE:
+        return False
+    keys = np.sort(_Ranker().coarse_keys(kappa[-1:], errors.astype(np.uint32))[0])
+    return not bool((keys[1:] ^ keys[:-1] == 1).any())
+
+
+def _rows_per_batch(n: int) -> int:
+    return max(1, _BATCH // n)
+
+
+def _reduce_exact(
+    kappa: Scores, errors: Bools, area: Callable[[Iterable[ErrorBlock]], Floats]
+) -> Floats:
+    return np.concatenate([area(blocks) for blocks in _Ranker().rank(kappa, errors)])
+
+
+def _reduce_coarse(
+    kappa: Scores, errors: Bools, area: Callable[[Iterable[ErrorBlock]], Floats]
+) -> Floats:
+    """Rank by coarse keys, and rank rows with ties again by all their bits."""
+    areas, ranker = np.empty(len(kappa)), _Ranker()
+    wrong, step = errors.astype(np.uint32), _rows_per_batch(errors.size)
+    tied_rows = []
+
+    for low in range(0, len(kappa), step):
+        keys = ranker.coarse_keys(kappa[low : low + step], wrong)
+        keys.sort(axis=1)
+        tied = np.unique(ranker.where(np.equal, ranker.steps(keys)) // errors.size)
+        places = ranker.places(keys)
+        none = places.ravel()[:0]
+        high = low + len(keys)
+        areas[low:high] = area([ErrorBlock(places, none, none, none, none)])
+        tied_rows.append(low + tied)
+        if 2 * tied.size > len(keys):  # the rest will be like this batch
+            tied_rows.append(np.arange(high, len(kappa)))
+            break
+
+    again = np.concatenate(tied_rows)
+    if again.size:
+        areas[again] = _reduce_exact(kappa[again], errors, area)
+    return areas
+
+
+class _Ranker:
+    """Sorts keys of κ and reads errors off them. It reuses memory: fresh pages cost more."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Array] = {}
+        self._buffers: dict[str, Array] = {}
 
-    def batches(self, kappa: Scores, errors: Bools) -> Iterator[Iterator[ErrorBlock]]:
-        """Where the errors of κ (rows, n) stand, batch of rows by batch.
+    def rank(self, kappa: Scores, errors: Bools) -> Iterator[Iterator[ErrorBlock]]:
+        """Yield the blocks of each batch of rows of κ (rows, n).
 
-        Short rows come several to a batch, and as one block. A long row is a batch of its own, and
-        its blocks are stretches of it, from the surest point on.
+        Short rows share a batch and form one block. A long row is a batch of its own, and its
+        blocks are stretches of it.
         """
-        read: list[Keys] = []  # what has been read is written again
-        for parts in _keyed_batches(kappa, errors, read):
-            for keys in parts:
-                # With a single row nothing else is done meanwhile: it goes to all cores.
-                sort_on_all_cores(keys[0]) if len(kappa) == 1 else keys.sort(axis=1)
-            yield self._read_parts(parts)
-            read[:] = parts
+        step = _rows_per_batch(errors.size)
+        for low in range(0, len(kappa), step):
+            for parts in self._exact_keys(kappa[low : low + step], errors):
+                for keys in parts:
+                    # A single row can use all cores: nothing else runs meanwhile.
+                    sort_parallel(keys[0]) if len(kappa) == 1 else keys.sort(axis=1)
+                yield self._blocks(parts)
 
-    def coarse_batches(self, kappa: Scores, errors: Bools) -> Iterator[tuple[ErrorBlock, Ints]]:
-        """The same by coarse keys: a batch of short rows as if untied, and which rows seem tied.
+    def _exact_keys(self, kappa: Scores, errors: Bools) -> Iterator[list[Keys]]:
+        """Yield keys of the rows; a row that needs two sets of keys comes alone, with both."""
+        least = kappa.min()
+        if least >= 0 or (most := kappa.max()) < 0:
+            yield [self._keys(kappa, errors)]
+            return
 
-        Those must be ranked again by `batches`.
+        # Scaling by a power of two is exact unless it underflows.
+        small = kappa
+        if least <= -2 or most >= 2:
+            exponent = np.frexp(max(-least, most))[1]
+            small = np.ldexp(kappa, -exponent)
+            if not np.array_equal(np.ldexp(small, exponent), kappa):
+                for row in kappa:
+                    signs = [part for part in (row >= 0, row < 0) if part.any()]
+                    yield [
+                        self._keys(row[None, part], errors[part], buffer=f"keys {i}")
+                        for i, part in enumerate(signs)
+                    ]
+                return
+        yield [self._keys(small, errors, both_signs=True)]
+
+    def _keys(
+        self, kappa: Scores, errors: Bools, *, both_signs: bool = False, buffer: str = "keys"
+    ) -> Keys:
+        """Return keys that rise as κ falls, with the error as their lowest bit.
+
+        κ must have one sign, or lie within (−2, 2): there the second highest bit is free, and holds
+        the sign.
         """
-        coarse, rows = CoarseKeys(errors), rows_at_once(errors.size)
-        for low in range(0, len(kappa), rows):
-            keys = coarse.of(kappa[low : low + rows])
-            keys.sort(axis=1)
-            tied = self._where(np.equal, self._steps(keys)) // errors.size
-            yield ErrorBlock.untied(self._places(keys)), np.unique(tied)
+        bits = kappa.view(np.uint64 if kappa.itemsize == 8 else np.uint32)
+        signed: Array = kappa.view(np.int64 if kappa.itemsize == 8 else np.int32)
+        largest, positive = np.iinfo(signed.dtype).max, kappa.flat[0] >= 0
+        keys = self._buffer(buffer, bits.size, bits.dtype).reshape(bits.shape)
 
-    def _read_parts(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
+        for low in range(0, errors.size, _BLOCK):
+            at = slice(low, low + _BLOCK)
+            part = keys[:, at]
+            if both_signs:
+                size = signed[:, at] & largest
+                part[:] = (largest // 2 + 1) - np.where(signed[:, at] < 0, -size, size)
+                part <<= 1
+            else:  # the shift drops the sign, which all share (and which −0.0 must lose)
+                read = np.invert(bits[:, at], out=part) if positive else bits[:, at]
+                np.left_shift(read, 1, out=part)
+            part |= errors[at].astype(keys.dtype)
+        return keys
+
+    def _blocks(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
+        """Yield the blocks of sorted keys; a block of a long row ends where a tie ends."""
         offset = 0
         for keys in parts:
-            for low, high in _stretches(keys):
-                yield self.read(keys[:, low:high], offset + low)
-            offset += keys.shape[1]
+            rows, n = keys.shape
+            low = 0
+            while low < n:
+                high = low + _BLOCK
+                if rows > 1 or high >= n:
+                    high = n
+                else:
+                    last = keys[0, high - 1 : high] | 1
+                    high = int(np.searchsorted(keys[0], last, side="right")[0])
+                yield self._block(keys[:, low:high], offset + low)
+                low = high
+            offset += n
 
-    def read(self, keys: Keys, offset: int = 0) -> ErrorBlock:
-        """Read off sorted keys (rows, n), `offset` points standing before them."""
-        places, step = self._places(keys, offset), self._steps(keys)
-        middle = self._where(np.equal, step) + 1  # the first error after a right point of its κ
+    def _block(self, keys: Keys, offset: int) -> ErrorBlock:
+        """Read sorted keys (rows, n) above which `offset` examples rank."""
+        places, steps = self.places(keys, offset), self.steps(keys)
+        middle = self.where(np.equal, steps) + 1  # the first error after a right answer of its κ
         if not middle.size:
-            return ErrorBlock.untied(places)
-        edges = np.concatenate(([0], self._where(np.greater, step) + 1, [keys.size]))
+            return ErrorBlock(places, middle, middle, middle, middle)
+
+        edges = np.concatenate(([0], self.where(np.greater, steps) + 1, [keys.size]))
         group = np.searchsorted(edges, middle)
         row = middle // keys.shape[1]
         shift = offset - keys.shape[1] * row
-        tie = (edges[group - 1], middle, edges[group])
-        return ErrorBlock(places, row, *(place + shift for place in tie))
+        return ErrorBlock(
+            places, row, edges[group - 1] + shift, middle + shift, edges[group] + shift
+        )
 
-    def _places(self, keys: Keys, offset: int = 0) -> Ints:
-        """How many points stand before each error, (rows, errors)."""
+    def coarse_keys(self, kappa: Scores, errors: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return keys of 32 bits for rows of float64: they sort twice as fast.
+
+        A falling line maps κ to 31 bits; rounding never reverses an order, and equal κ stay equal.
+        But different κ may get equal keys: a row in which a right and a wrong answer then seem
+        tied must be ranked by all its bits. Without such ties the errors' places are exact.
+        """
+        keys = self._buffer("coarse", kappa.size, np.dtype(np.uint32)).reshape(kappa.shape)
+        least, most = float(kappa.min()), float(kappa.max())
+        span, reach = most - least, max(-least, most)
+        if reach > 2 * span:  # far from 0 compared with the differences
+            kappa, most, reach = kappa - most, 0.0, span
+        longest = max(span, reach)
+        scale = _COARSE_MAX / longest if longest > 0 else 0.0
+
+        if 0 < scale < math.inf:
+            np.multiply(kappa, -scale, out=keys.view(np.int32), casting="unsafe")
+            keys <<= 1
+            # The greatest κ becomes 0, modulo 2³².
+            keys += errors + np.uint32(2 * int(most * scale) % 2**32)
+        else:  # all κ are equal, or the slope overflows: all seem tied
+            keys[:] = errors
+        return keys
+
+    def places(self, keys: Keys, offset: int = 0) -> Ints:
+        """Return how many examples rank above each error, (rows, errors)."""
         rows, n = keys.shape
-        low_byte = self._memory("low byte", keys.size, np.dtype(np.uint8))
+        low_byte = self._buffer("low byte", keys.size, np.dtype(np.uint8))
         np.copyto(low_byte, keys.ravel(), casting="unsafe")
         low_byte &= 1
         places = np.flatnonzero(low_byte.view(np.bool_)).reshape(rows, -1)
         places += offset - n * np.arange(rows)[:, None]
         return places
 
-    def _steps(self, keys: Keys) -> Keys:
-        """What changes from each key to the next: 0 or 1 within a tie, more between two."""
+    def steps(self, keys: Keys) -> Keys:
+        """Return what changes from each key to the next: 0 or 1 within a tie, more elsewhere."""
         flat, n = keys.ravel(), keys.shape[1]
-        step = self._memory("step", flat.size - 1, flat.dtype)
-        np.bitwise_xor(flat[1:], flat[:-1], out=step)
-        step[n - 1 :: n] = 2  # no tie reaches into the next row
-        return step
+        steps = self._buffer("steps", flat.size - 1, flat.dtype)
+        np.bitwise_xor(flat[1:], flat[:-1], out=steps)
+        steps[n - 1 :: n] = 2  # no tie reaches into the next row
+        return steps
 
-    def _where(self, compare: np.ufunc, step: Keys) -> Ints:
-        """Where a step is 1, or greater."""
-        flag = self._memory("flag", step.size, np.dtype(np.bool_))
-        return np.flatnonzero(compare(step, 1, out=flag))
+    def where(self, compare: np.ufunc, steps: Keys) -> Ints:
+        """Return where steps are equal to 1, or greater."""
+        flags = self._buffer("flags", steps.size, np.dtype(np.bool_))
+        return np.flatnonzero(compare(steps, 1, out=flags))
 
-    def _memory(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
-        held = self._held.get(name)
-        if held is None or held.size < size or held.dtype != dtype:
-            held = self._held[name] = np.empty(size, dtype)
-        return held[:size]
-
-
-def rows_at_once(n: int) -> int:
-    """How many rows of n points are best sorted together."""
-    return max(1, _ROWS // n)
-
-
-def loss_order(kappa: Scores, losses: NDArray[np.generic]) -> tuple[Ints, Bools]:
-    """Order from the surest on, and where in it a new κ starts; tied points by their loss."""
-    order = np.argsort(-kappa)
-    new = np.empty(order.size, dtype=np.bool_)
-    new[0] = True
-    sorted_kappa = kappa[order]
-    np.not_equal(sorted_kappa[1:], sorted_kappa[:-1], out=new[1:])
-    if not new.all():
-        # The rounding of a sum depends on its order: fix it, so that row order never matters.
-        order = np.lexsort((losses, -kappa))
-    return order, new
-
-
-def expected_losses(kappa: Scores, losses: Array) -> Floats:
-    """Losses from the surest point on, tied points each taking the mean of their group."""
-    order, new = loss_order(kappa, losses)
-    ranked = losses[order]
-    if new.all():
-        return ranked
-    first = np.flatnonzero(new)
-    size = np.diff(first, append=ranked.size)
-    mean = np.add.reduceat(ranked, first) / size
-    # Equal losses must keep their value to the last bit: then a perfect ranking has excess 0.
-    mean = np.clip(mean, ranked[first], ranked[first + size - 1])
-    return np.repeat(mean, size)
-
-
-def tie_groups(kappa: Scores, losses: Array) -> TieGroups:
-    """Thresholds, how many points each accepts, and the loss it lets through."""
-    order, new = loss_order(kappa, losses)
-    end = np.append(np.flatnonzero(new)[1:], order.size)
-    loss = np.cumsum(losses[order], dtype=np.int64 if losses.dtype == np.bool_ else np.float64)
-    return TieGroups(
-        kappa[order[end - 1]].astype(np.float64) + 0.0, end, loss[end - 1].astype(np.float64)
-    )
-
-
-def _keyed_batches(kappa: Scores, errors: Bools, spare: list[Keys]) -> Iterator[list[Keys]]:
-    """Keys of the rows, batch by batch; of a row that needs two sets of keys, both."""
-    at_once = rows_at_once(errors.size)
-    for low in range(0, len(kappa), at_once):
-        batch = kappa[low : low + at_once]
-        least = batch.min()
-        if least >= 0 or (most := batch.max()) < 0:
-            yield [_keys_of_one_sign(batch, errors, spare)]
-        elif (small := _below_two(batch, least, most)) is not None:
-            yield [_keys_below_two(small, errors, spare)]
-        else:
-            for row in batch:
-                yield _keys_by_sign(row, errors, spare)
-
-
-def _below_two(kappa: Scores, least: Any, most: Any) -> Scores | None:
-    """κ over a power of two, all within (−2, 2), unless that rounds one of them."""
-    if -2 < least and most < 2:
-        return kappa
-    exponent = np.frexp(max(-least, most))[1]
-    small: Scores = np.ldexp(kappa, -exponent)
-    return small if np.array_equal(np.ldexp(small, exponent), kappa) else None
-
-
-def _keys_by_sign(row: Scores, errors: Bools, spare: list[Keys]) -> list[Keys]:
-    """Keys of κ ≥ 0, then of κ < 0."""
-    negative = row < 0
-    return [
-        _keys_of_one_sign(row[None, part], errors[part], spare)
-        for part in (~negative, negative)
-        if part.any()
-    ]
-
-
-def _keys_below_two(kappa: Scores, errors: Bools, spare: list[Keys]) -> Keys:
-    """Keys of both signs: below 2 the second highest bit is free, and holds the sign."""
-    bits: Array = kappa.view(np.int64 if kappa.itemsize == 8 else np.int32)
-    largest = np.iinfo(bits.dtype).max
-    keys = _memory(bits, spare)
-    for low in range(0, errors.size, _BLOCK):
-        part, read = keys[:, low : low + _BLOCK], bits[:, low : low + _BLOCK]
-        size = read & largest
-        part[:] = (largest // 2 + 1) - np.where(read < 0, -size, size)
-        part <<= 1
-        part |= errors[low : low + _BLOCK].astype(keys.dtype)
-    return keys
-
-
-def _memory(bits: Array, spare: list[Keys]) -> Keys:
-    """Memory for keys, of what is spare if it fits."""
-    dtype = np.uint64 if bits.itemsize == 8 else np.uint32
-    keys = spare.pop() if spare else None
-    if keys is None or keys.shape != bits.shape or keys.dtype != dtype:
-        keys = np.empty(bits.shape, dtype)
-    return keys
-
-
-def _keys_of_one_sign(kappa: Scores, errors: Bools, spare: list[Keys]) -> Keys:
-    """Keys whose rise is the fall of κ, all of one sign; the lowest bit is the error."""
-    bits = kappa.view(np.uint64 if kappa.dtype == np.float64 else np.uint32)
-    keys = _memory(bits, spare)
-    positive = kappa.flat[0] >= 0
-    for low in range(0, errors.size, _BLOCK):
-        part, read = keys[:, low : low + _BLOCK], bits[:, low : low + _BLOCK]
-        if positive:
-            read = np.invert(read, out=part)
-        # The shift drops the sign, which all share (and which −0.0 must lose).
-        np.left_shift(read, 1, out=part)
-        part |= errors[low : low + _BLOCK].astype(keys.dtype)
-    return keys
-
-
-def _stretches(keys: Keys) -> Iterator[tuple[int, int]]:
-    """Bounds of the blocks of sorted keys (rows, n): a block ends where a tie ends."""
-    rows, n = keys.shape
-    low = 0
-    while low < n:
-        high = low + _BLOCK
-        if rows > 1 or high >= n:
-            high = n
-        else:
-            high = int(np.searchsorted(keys[0], keys[0, high - 1 : high] | 1, side="right")[0])
-        yield low, high
-        low = high
+    def _buffer(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < size or buffer.dtype != dtype:
+            buffer = self._buffers[name] = np.empty(size, dtype)
+        return buffer[:size]

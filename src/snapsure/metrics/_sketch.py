@@ -1,49 +1,58 @@
-"""Metrics of a stream in fixed memory. κ higher is surer, errors lower is better.
+"""Metrics of a stream in fixed memory.
 
-A sketch counts, for each of many fixed bins of κ, the points that were right and those that were
-wrong. Sketches of one stream or of many add up, whole numbers all, so the order of merges changes
-no bit. What the bins do not tell is the order within a bin: the best and the worst bound the areas.
+A sketch counts right and wrong answers in fixed bins of κ. Counts of several streams add up, so
+the order of merges changes no bit. The order within a bin is unknown: its best and worst case bound
+the areas.
+
+Bins are fine where κ crowds. The bits of a float, read as an integer, rise evenly through each
+octave and on into the next: cuts by them are fine near 0 and near 1, where a confident network has
+most of its examples. Even cuts of [0, 1] make the middle fine as well.
 """
 
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _validate
-from snapsure._types import Array, Bools, Floats, Ints
+from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput
-from snapsure.metrics._bins import FEWEST_BINS, bin_of, holds_one_float, thetas
 from snapsure.metrics._bootstrap import Interval
 from snapsure.metrics._curve import RCCurve
 from snapsure.metrics._weights import HARMONIC
 
-# Points at once: their temporaries stay in the cache.
+# Of each 256 bins, 128 are cut evenly, 76 cut the octaves of κ from 2⁻⁷⁷ to 1/2, and 52 those of
+# 1 − κ from 2⁻⁵³, the least that float64 has, to 1/2.
+_MIN_BINS = 256
+_EVEN, _LOWER, _UPPER = 128, 76, 52
+# The exponents that float64 stores for 2⁻⁷⁷ and 2⁻⁵³.
+_LOWEST, _HIGHEST = 1023 - 77, 1023 - 53
+# Examples at once: their temporaries stay in the cache.
 _BLOCK = 1 << 14
 # Beyond this, counts are no longer exact as float64.
-_MOST_POINTS = 1 << 53
-# What an error adds is below 40, and known to a few units in its last place. Summed over all errors
-# it is off by less than this for each, which a test holds against thirty digits.
+_MAX_EXAMPLES = 1 << 53
+# An error adds less than 40, known to a few units in its last place. A sum over errors is off by
+# less than this for each, which a test checks with thirty digits.
 _ROUNDING = 1e-12
 
 
 class RiskCoverageSketch:
     """AURC, E-AURC and the risk-coverage curve of an unbounded stream, in fixed memory.
 
-    Points whose κ falls into one bin count as tied, by the mean over their orders. Two κ share a
-    bin only if they differ by less than 2 / bins, and by less than 256 / bins of κ and of 1 − κ
-    (κ from 2⁻⁷⁷ on). The curve is exact at every threshold it gives; the areas come with bounds
-    that hold for certain.
+    Examples in one bin count as tied, by the mean over their orders. Two κ share a bin only if
+    they differ by less than 2 / bins, and by less than 256 / bins of κ and of 1 − κ (κ from 2⁻⁷⁷
+    on). The curve is exact at every threshold it has; the areas come with guaranteed bounds.
 
     Parameters
     ----------
     bins : power of two ≥ 256
-        16 bytes each: 1 MiB by default, however many points are seen.
+        16 bytes each: 1 MiB by default, for any number of examples.
 
     Raises
     ------
     InvalidInput
-        For a number of bins that is no power of two, or below 256.
+        For a number of bins that is not a power of two, or below 256.
 
     Examples
     --------
@@ -53,22 +62,22 @@ class RiskCoverageSketch:
     >>> other.update([0.7, 0.6], [0, 0])
     >>> both = sketch.merge(other)
     >>> both
-    RiskCoverageSketch(bins=65536): 4 points, 1 wrong
+    RiskCoverageSketch(bins=65536): 4 examples, 1 wrong
     >>> round(both.aurc(), 6)
     0.520833
     """
 
     def __init__(self, bins: int = 65536) -> None:
-        bins = _validate.count(bins, "bins", least=FEWEST_BINS)
+        bins = _validate.count(bins, "bins", least=_MIN_BINS)
         if bins & (bins - 1):
             raise InvalidInput(
-                f"`bins` must be a power of two, got {bins}: pass {1 << bins.bit_length()}"
+                f"`bins` must be a power of two, got {bins}. Use {1 << bins.bit_length()}."
             )
         self._state = np.zeros((2, bins), dtype=np.int64)
 
     @classmethod
     def from_state(cls, state: ArrayLike) -> "RiskCoverageSketch":
-        """Make the sketch whose `state` this is, or the sum of several states.
+        """Restore a sketch from its `state`, or from the sum of several states.
 
         Examples
         --------
@@ -81,12 +90,12 @@ class RiskCoverageSketch:
         if counts.ndim != 2 or len(counts) != 2 or counts.dtype.kind not in "iu":
             raise InvalidInput(
                 "`state` must hold whole numbers of shape (2, bins), "
-                f"got {counts.dtype} of shape {counts.shape}: pass what `sketch.state` gave"
+                f"got {counts.dtype} of shape {counts.shape}. Pass what `sketch.state` returns."
             )
         sketch = cls(counts.shape[1])
         if counts.min() < 0:
             raise InvalidInput(
-                f"`state` must be ≥ 0, got {counts.min()}: add states, do not subtract them"
+                f"`state` must be ≥ 0, got {counts.min()}. Add states, do not subtract them."
             )
         _refuse_too_many(int(counts.sum(dtype=np.float64)))
         sketch._state[:] = counts
@@ -94,42 +103,42 @@ class RiskCoverageSketch:
 
     @property
     def state(self) -> Ints:
-        """A copy of all there is: how many points of each bin were right, how many wrong.
+        """A copy of the counts: right answers of each bin, and wrong ones.
 
-        (2, bins) of int64, from the least sure bin to the surest. The sum of the states of two
-        sketches is the state of both streams.
+        (2, bins) of int64, from the least confident bin to the most confident. The sum of the
+        states of two sketches is the state of both streams.
         """
         return self._state.copy()
 
     @property
     def bins(self) -> int:
-        """How many bins."""
+        """The number of bins."""
         return self._state.shape[1]
 
     @property
     def n(self) -> int:
-        """How many points were seen."""
+        """The number of examples so far."""
         return int(self._state.sum())
 
     @property
     def errors(self) -> int:
-        """How many of them were wrong."""
+        """The number of errors so far."""
         return int(self._state[1].sum())
 
     def update(self, kappa: ArrayLike, errors: ArrayLike) -> None:
-        """Take in more points. A batch that is refused leaves the sketch as it was.
+        """Add examples. A batch that is refused leaves the sketch unchanged.
 
         Parameters
         ----------
         kappa : (n,) or one number
-            Confidence in [0, 1], higher is surer; read as float64.
+            Confidence in [0, 1], higher is more confident; read as float64.
         errors : (n,) or one number
             0 (right) or 1 (wrong).
 
         Raises
         ------
         InvalidInput
-            For κ outside [0, 1], other losses than 0/1, NaN, empty input, shapes that differ.
+            For κ outside [0, 1], losses other than 0/1, NaN, empty input, shapes that differ.
 
         Examples
         --------
@@ -144,10 +153,10 @@ class RiskCoverageSketch:
         cells = self._state.reshape(-1)
         for low in range(0, scores.size, _BLOCK):
             part = slice(low, low + _BLOCK)
-            np.add.at(cells, bin_of(scores[part], self.bins) + self.bins * wrong[part], 1)
+            np.add.at(cells, _find_bins(scores[part], self.bins) + self.bins * wrong[part], 1)
 
     def merge(self, *others: "RiskCoverageSketch") -> "RiskCoverageSketch":
-        """Sketch of all their points together, in whatever order they are merged.
+        """Return the sketch of all streams together; the order of merges does not matter.
 
         Examples
         --------
@@ -160,13 +169,13 @@ class RiskCoverageSketch:
         for other in others:
             if not isinstance(other, RiskCoverageSketch):
                 raise InvalidInput(
-                    f"`others` must be sketches, got {type(other).__name__}: "
-                    "make one of a state by `RiskCoverageSketch.from_state`"
+                    f"`others` must be sketches, got {type(other).__name__}. "
+                    "Restore a state by `RiskCoverageSketch.from_state`."
                 )
             if other.bins != self.bins:
                 raise InvalidInput(
-                    f"`others` must have {self.bins} bins, as this sketch has, got {other.bins}: "
-                    "give all sketches the same `bins`"
+                    f"`others` must have {self.bins} bins like this sketch, got {other.bins}. "
+                    "Give all sketches the same `bins`."
                 )
         _refuse_too_many(self.n + sum(other.n for other in others))
         merged = RiskCoverageSketch(self.bins)
@@ -175,20 +184,20 @@ class RiskCoverageSketch:
         return merged
 
     def aurc(self) -> float:
-        """Area under the risk-coverage curve, the points of a bin counting as tied."""
+        """Compute the area under the risk-coverage curve; examples of a bin count as tied."""
         return self.aurc_bounds().estimate
 
     def eaurc(self) -> float:
-        """Excess of `aurc` over the best order in hindsight; 0 for a perfect ranking of bins."""
+        """Compute the excess of `aurc` over the best order; 0 for a perfect ranking of bins."""
         return self.eaurc_bounds().estimate
 
     def aurc_bounds(self) -> Interval:
-        """`aurc`, and the bounds between which `snapsure.aurc` of all points lies for certain.
+        """Compute `aurc` and guaranteed bounds on `snapsure.aurc` of all examples.
 
-        The bounds put the errors of each bin last, and first: at most m (1 + ln n) / 2 apart, m
-        being the fullest bin's share of the n points. On either side 10⁻¹² of the error rate is
-        added for rounding. A bin that has room for one float64 only, such as κ = 1, holds true
-        ties and widens nothing.
+        The bounds put the errors of each bin last, and first: at most m (1 + ln n) / 2 apart, where
+        m is the fullest bin's share of the n examples. Both include 10⁻¹² of the error rate for
+        rounding. A bin that fits a single float64, such as κ = 1, holds true ties and widens
+        nothing.
 
         Returns
         -------
@@ -197,27 +206,26 @@ class RiskCoverageSketch:
 
         Examples
         --------
-        The middle two of four points share a bin, and could stand either way round.
+        The middle two of four examples share a bin, so their order is unknown.
 
         >>> sketch = RiskCoverageSketch(bins=256)
         >>> sketch.update([0.9, 0.6001, 0.6002, 0.3], [0, 0, 1, 1])
         >>> [round(value, 6) for value in sketch.aurc_bounds()]
         [0.270833, 0.208333, 0.333333]
         """
-        return self._error_bins().areas()
+        return self._bounds()
 
     def eaurc_bounds(self) -> Interval:
-        """`eaurc`, and the bounds between which `snapsure.eaurc` of all points lies for certain.
+        """Compute `eaurc` and guaranteed bounds on `snapsure.eaurc` of all examples.
 
-        As far apart as those of `aurc_bounds`: the best order in hindsight is known exactly.
+        They are as far apart as those of `aurc_bounds`: the best order is known exactly.
         """
-        bins = self._error_bins()
-        return bins.areas(above=bins.least_costs())
+        return self._bounds(excess=True)
 
     def rc_curve(self) -> RCCurve:
-        """Selective risk against coverage, one point per bin that holds any.
+        """Compute selective risk against coverage, one entry per bin that is not empty.
 
-        Exact: accepting κ ≥ `theta[i]` gave `coverage[i]` and `risk[i]` on the points seen.
+        It is exact: accepting κ ≥ `theta[i]` has `coverage[i]` and `risk[i]` on these examples.
 
         Examples
         --------
@@ -227,13 +235,13 @@ class RiskCoverageSketch:
         >>> curve.coverage.tolist(), curve.theta.tolist()
         ([0.25, 0.75, 1.0], [1.0, 0.75, 0.5])
         """
-        size, wrong = self._from_the_surest()
-        some = size > 0
-        end, loss = np.cumsum(size)[some], np.cumsum(wrong)[some]
-        return RCCurve(end / end[-1], loss / end, thetas(self.bins)[::-1][some])
+        size, wrong = self._by_falling_kappa()
+        filled = size > 0
+        end, loss = np.cumsum(size)[filled], np.cumsum(wrong)[filled]
+        return RCCurve(end / end[-1], loss / end, _bin_starts(self.bins)[::-1][filled])
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same counts in the same bins."""
+        """Compare the counts."""
         if not isinstance(other, RiskCoverageSketch):
             return NotImplemented
         return np.array_equal(self._state, other._state)
@@ -241,61 +249,85 @@ class RiskCoverageSketch:
     __hash__ = None  # type: ignore[assignment]  # it changes with each update
 
     def __repr__(self) -> str:
-        """What it holds."""
-        return f"RiskCoverageSketch(bins={self.bins}): {self.n:,} points, {self.errors:,} wrong"
+        """Show the number of bins, examples and errors."""
+        return f"RiskCoverageSketch(bins={self.bins}): {self.n:,} examples, {self.errors:,} wrong"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Ray gives all who ask for an array the same memory, read-only, and `np.add.at` writes to
-        # it all the same; `from_state` copies.
+        # Ray shares one read-only array among all readers, and `np.add.at` writes to it anyway;
+        # `from_state` copies.
         return RiskCoverageSketch.from_state, (self._state,)
 
-    def _from_the_surest(self) -> tuple[Ints, Ints]:
-        """Points and errors of each bin."""
+    def _by_falling_kappa(self) -> tuple[Ints, Ints]:
+        """Return the examples and the errors of each bin, most confident first."""
         if not self._state.any():
-            raise InvalidInput("a sketch must hold at least one point, got none: call `update`")
+            raise InvalidInput("A sketch must hold at least one example, got none. Call `update`.")
         right, wrong = self._state[:, ::-1]
         return right + wrong, wrong
 
-    def _error_bins(self) -> "_ErrorBins":
-        size, wrong = self._from_the_surest()
-        some = wrong > 0
-        end, size = np.cumsum(size)[some], size[some]
-        tied = holds_one_float(self.bins)[::-1][some]
-        return _ErrorBins(self.n, wrong[some], end - size, end, tied)
+    def _bounds(self, *, excess: bool = False) -> Interval:
+        size, wrong = self._by_falling_kappa()
+        has_errors = wrong > 0
+        n, errors, end = self.n, wrong[has_errors], np.cumsum(size)[has_errors]
+        start = end - size[has_errors]
 
+        best: Floats | float = 0.0
+        if excess:  # the best order puts all errors last
+            last = n - errors.sum() + np.cumsum(errors)
+            best = HARMONIC.cost(last - errors, last, n)
 
-class _ErrorBins(NamedTuple):
-    """Bins with errors, surest first: how many, and the places of all points of the bin."""
+        # A bin that holds one float64 alone: its examples are truly tied.
+        starts = _bin_starts(self.bins)
+        after = np.nextafter(starts, 2)
+        is_tied = (after >= np.append(starts[1:], after[-1]))[::-1][has_errors]
+        errors_last = np.where(is_tied, start, end - errors), end
+        errors_first = start, np.where(is_tied, end, start + errors)
 
-    n: int
-    errors: Ints
-    start: Ints
-    end: Ints
-    tied: Bools  # all of one κ
-
-    def areas(self, above: Floats | float = 0.0) -> Interval:
-        """Area, less what costs are given: with errors anywhere in their bin, last, and first."""
-        last = np.where(self.tied, self.start, self.end - self.errors)
-        first = np.where(self.tied, self.end, self.start + self.errors)
-        places = (self.start, self.end), (last, self.end), (self.start, first)
-        costs = (HARMONIC.cost(low, high, self.n) - above for low, high in places)
-        estimate, low, high = (max(0.0, float(np.sum(self.errors * c)) / self.n) for c in costs)
-        slack = _ROUNDING * int(self.errors.sum()) / self.n
+        costs = (
+            HARMONIC.cost(low, high, n) - best
+            for low, high in ((start, end), errors_last, errors_first)
+        )
+        estimate, low, high = (max(0.0, float(np.sum(errors * cost)) / n) for cost in costs)
+        slack = _ROUNDING * int(errors.sum()) / n
         return Interval(estimate, max(0.0, low - slack), high + slack)
 
-    def least_costs(self) -> Floats:
-        """What these errors cost each in the best order of all: at its end, in the same order."""
-        end = self.n - self.errors.sum() + np.cumsum(self.errors)
-        return HARMONIC.cost(end - self.errors, end, self.n)
+
+def _find_bins(kappa: Floats, bins: int) -> Ints:
+    """Count the cuts ≤ κ: even ones, those of the lower half, those of the upper half."""
+    unit, shift = _unit_and_shift(bins)
+    even = (kappa * (_EVEN * unit)).astype(np.int64)
+    lower = (kappa.view(np.int64) >> shift) - _LOWEST * unit
+    # 1 − κ is exact where it has cuts. Minus 1, because κ = 1 − gap is above its cut like any κ.
+    upper = ((1 - kappa).view(np.int64) - 1 >> shift) - (_HIGHEST * unit - 1)
+    even += np.clip(lower, 0, _LOWER * unit - 1)
+    even += _UPPER * unit - np.clip(upper, 0, _UPPER * unit)
+    return even
+
+
+@lru_cache(maxsize=4)
+def _bin_starts(bins: int) -> Floats:
+    """Return the least κ of each bin."""
+    unit, shift = _unit_and_shift(bins)
+    step = np.arange(_EVEN * unit, dtype=np.int64)
+    even = (step + 1) / (_EVEN * unit)
+    lower = (_LOWEST * unit + step[1 : _LOWER * unit] << shift).view(np.float64)
+    gap = (_HIGHEST * unit + step[: _UPPER * unit] << shift).view(np.float64)
+    # 1 − gap rounds only where cuts are finer than floats; bins between two floats stay empty.
+    return np.sort(np.concatenate(([0.0], even, lower, 1 - gap)))
+
+
+def _unit_and_shift(bins: int) -> tuple[int, int]:
+    """Return the bins per octave, and how many bits of a float their cuts ignore."""
+    unit = bins // _MIN_BINS
+    return unit, 53 - unit.bit_length()
 
 
 def _column(value: ArrayLike, name: str) -> Array:
     return np.atleast_1d(_validate.numbers(value, name))
 
 
-def _refuse_too_many(points: int) -> None:
-    # Updates alone do not get there in years: only sums of counts are checked.
-    if points > _MOST_POINTS:
+def _refuse_too_many(examples: int) -> None:
+    # Updates alone do not reach this in years: only sums of counts are checked.
+    if examples > _MAX_EXAMPLES:
         raise InvalidInput(
-            f"a sketch must hold at most 2⁵³ points, got {points}: merge fewer sketches"
+            f"A sketch must hold at most 2⁵³ examples, got {examples}. Merge fewer sketches."
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _validate
-from snapsure._types import Bools, Floats, Ints
+from snapsure._types import Bools, Floats, Ints, Matrix
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table._pieces import (
     RESERVED,
@@ -147,7 +147,7 @@ class ScoreTable(Viewed):
         wrong: Bools = self.y_hat != self.y
         return wrong
 
-    def kappa(self, name: str) -> Floats:
+    def kappa(self, name: str) -> Matrix:
         """κ of every snapshot, (T, n), by name."""
         if name not in self._kappas:
             raise InvalidInput(

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from snapsure.metrics._draws import Counter, Rows
+from snapsure.metrics._resample import DrawCounts, RowStream
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 1000, 9999, 2**16, 10**6, 2**31 + 1, 3 * 10**9])
 def test_rows_are_those_of_numpys_integers(n):
     """Of 2³¹ + 1 rows nearly every other word is passed over."""
     seed = np.random.SeedSequence(n)
-    ours = Rows(seed, n)
+    ours = RowStream(seed, n)
     sizes = (1, 4, 7, 1000, 2, 1, 501)
     drawn = np.concatenate([ours.draw(np.empty(size, np.int64)) for size in sizes])
     rng = np.random.Generator(np.random.SFC64(seed))
@@ -24,16 +24,16 @@ def test_rows_are_those_of_numpys_integers(n):
 def test_counts_and_places_of_resamples(n):
     sizes = [3, 4]
     streams = list(zip(sizes, np.random.SeedSequence(1).spawn(2), strict=True))
-    drawn = [Rows(seed, n).draw(np.empty((size, n), np.int64)) for size, seed in streams]
+    drawn = [RowStream(seed, n).draw(np.empty((size, n), np.int64)) for size, seed in streams]
     rows = np.concatenate(drawn)
     plain = np.array([np.bincount(row, minlength=n) for row in rows])
     order = np.random.default_rng(0).permutation(n)
     before = np.concatenate((np.zeros((7, 1)), np.cumsum(plain[:, order], axis=1)), axis=1)
-    counter = Counter(n)
+    counts = DrawCounts(n)
     for some in (streams, streams[:1], streams):  # memory of other sizes is not mixed up
-        counts = counter.count(some)
+        counts.count(some)
         known = sum(size for size, _ in some)
-        assert (counts.by_point() == plain[:known].T).all()
+        assert (counts.by_example() == plain[:known].T).all()
         ends = np.array([0, n]), np.arange(n + 1)
         for at, found in zip(ends, counts.before(order, ends), strict=True):
             assert (found == before[:known, at].T).all()
@@ -42,7 +42,7 @@ def test_counts_and_places_of_resamples(n):
 def test_a_point_drawn_every_time_fills_its_lane():
     """Sums as large as n leave the neighbouring resamples alone."""
     n = 65_535
-    counter = Counter(n)
-    counts = counter.count([(5, np.random.SeedSequence(0))])
+    counts = DrawCounts(n)
+    counts.count([(5, np.random.SeedSequence(0))])
     (ends,) = counts.before(np.arange(n), [np.array([n])])
     assert (ends == n).all()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from snapsure import augrc, aurc, eaurc, naurc
-from snapsure.metrics import _coarse
-from snapsure.metrics._coarse import CoarseKeys, tell_apart
+from snapsure.metrics import _rank
+from snapsure.metrics._rank import can_use_coarse_keys
 from tests.support.reference import aurc_by_groups
 
 NEAR = 2.0**-40  # far below a step of 31 bits
@@ -61,7 +61,7 @@ def test_what_seems_tied_is_not():
     rng = np.random.default_rng(0)
     kappa = rows_of("near each other", rng, n=60)
     errors = rng.random(60) < 0.4
-    assert tell_apart(kappa, errors)  # by the last row, which has no such pairs
+    assert can_use_coarse_keys(kappa, errors)  # by the last row, which has no such pairs
     exact = [float(aurc_by_groups(row.tolist(), errors.tolist())) for row in kappa]
     np.testing.assert_allclose(aurc(kappa, errors), exact, rtol=1e-14)
 
@@ -71,10 +71,10 @@ def test_several_batches_and_a_rest(monkeypatch):
     rng = np.random.default_rng(1)
     kappa, errors = rng.random((50, 12_000)), rng.random(12_000) < 0.2
     kappa[30:32] = np.round(kappa[30:32], 3)
-    assert tell_apart(kappa, errors)
+    assert can_use_coarse_keys(kappa, errors)
     fast = eaurc(kappa, errors)
-    monkeypatch.setattr(_coarse, "_FEWEST_ROWS", 99)
-    assert not tell_apart(kappa, errors)
+    monkeypatch.setattr(_rank, "_COARSE_ROWS", 99)
+    assert not can_use_coarse_keys(kappa, errors)
     assert fast.tolist() == eaurc(kappa, errors).tolist()
 
 
@@ -86,7 +86,7 @@ def test_keys_never_turn_an_order_round(low, high):
     kappa = low + (high - low) * rng.random((1, 5000)) ** 4
     kappa[0, :2] = low, high
     errors = rng.random(5000) < 0.5
-    keys = CoarseKeys(errors).of(kappa)[0]
+    keys = _rank._Ranker().coarse_keys(kappa, errors.astype(np.uint32))[0]
     assert ((keys & 1) == errors).all()
     order = np.argsort(-kappa[0])
     assert (np.diff((keys >> 1)[order].astype(np.int64)) >= 0).all()
@@ -97,9 +97,9 @@ def test_keys_never_turn_an_order_round(low, high):
 def test_where_they_are_not_worth_it():
     rng = np.random.default_rng(3)
     kappa, errors = rng.random((20, 500)), rng.random(500) < 0.3
-    assert tell_apart(kappa, errors)
-    assert not tell_apart(kappa[:7], errors)
-    assert not tell_apart(kappa.astype(np.float32), errors)
-    assert not tell_apart(np.round(kappa, 2), errors)
+    assert can_use_coarse_keys(kappa, errors)
+    assert not can_use_coarse_keys(kappa[:7], errors)
+    assert not can_use_coarse_keys(kappa.astype(np.float32), errors)
+    assert not can_use_coarse_keys(np.round(kappa, 2), errors)
     long = np.ones((20, (1 << 16) + 1))
-    assert not tell_apart(long, long[0] > 1)
+    assert not can_use_coarse_keys(long, long[0] > 1)
