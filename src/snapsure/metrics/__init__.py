@@ -1,4 +1,4 @@
-"""Metrics of (κ, losses): curves, areas, probabilities and their intervals, with NumPy alone.
+"""(κ, losses) -> numbers: curves, areas, probabilities and their intervals, with NumPy alone.
 
 Throughout, κ is higher for more confident answers, and losses are lower for better ones.
 """
