@@ -14,8 +14,7 @@ from torch import nn
 
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import MCDropout, Recorder, SnapshotStore, SoftmaxResponse, score
-from snapsure.networks._network import private_copy
-from snapsure.scoring._worker import watched
+from snapsure.networks._network import Network, private_copy
 
 BATCH = 256
 
@@ -89,7 +88,8 @@ def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:
     model, images = convolutions(everywhere=everywhere), torch.randn(BATCH // 4, 3, 32, 32)
     y_hat = np.zeros(len(images), dtype=np.int64)
     kappa = MCDropout(passes=100, layers=layers)
-    network = watched(private_copy(model), [kappa], images[:2])
+    network = Network(private_copy(model), [kappa])
+    network.probe(images[:2])
     loop = copy.deepcopy(model).eval()
     list(loop)[-2].train()
 

@@ -132,7 +132,7 @@ def teach(task: Task, way: Taught, seed: int, plain: Path, folder: Path) -> None
         progress=False,
     ).fit()
     # Targets take a pass forth per snapshot; an epoch of training one forth, and twice that back.
-    targets = len(student.slots) / (3 * task.epochs)
+    targets = student.teachers / (3 * task.epochs)
     told = {"cost": round(1 + targets, 2), "seconds": time.process_time() - begin}
     finish(task, student.network, folder, told)
 

@@ -15,9 +15,8 @@ from torch import nn
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.kappas import SoftmaxResponse
 from snapsure.networks._data import Rows
-from snapsure.networks._network import private_copy
+from snapsure.networks._network import Network, private_copy
 from snapsure.scoring import LocalExecutor, score
-from snapsure.scoring._worker import watched
 from snapsure.snapshots import SnapshotStore
 from snapsure.table import ScoreTable
 
@@ -25,7 +24,7 @@ from snapsure.table import ScoreTable
 def kappa_of(kappa, model, inputs, y_hat, batch_size=256):
     """κ of a network for some rows, through the contract alone."""
     rows = Rows.of(inputs, "data")
-    network = watched(private_copy(model), [kappa], inputs[:2])
+    network = Network(private_copy(model), [kappa])
     values = []
     with torch.inference_mode(), TemporaryDirectory() as folder:
         kappa.prepare([network], [Path(folder)])

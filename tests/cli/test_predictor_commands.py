@@ -85,16 +85,16 @@ def test_predict(place, form):
 # The command is killed at its fourth batch.
 DYING = textwrap.dedent("""
     import itertools, os, signal
-    from snapsure.predictor._passes import Passes
+    from snapsure.predictor._scorer import Scorer
 
-    whole, turns = Passes._table, itertools.count(1)
+    whole, turns = Scorer._table, itertools.count(1)
 
     def table(self, inputs, y):
         if next(turns) == 4:
             os.kill(os.getpid(), signal.SIGKILL)
         return whole(self, inputs, y)
 
-    Passes._table = table
+    Scorer._table = table
 """)
 
 

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from snapsure import MCDropout, SoftmaxResponse
-from snapsure.networks._network import private_copy
-from snapsure.scoring._worker import watched
+from snapsure.networks._network import Network, private_copy
 from snapsure.testing import kappa_of, small_network
 from tests.support.dropout import (
     MODELS,
@@ -59,7 +58,8 @@ def test_several_in_one_pass_are_as_each_alone():
     ]
     alone = [kappa_of(kappa, model, inputs, y_hat) for kappa in kappas]
     for order in (range(len(kappas)), range(len(kappas))[::-1]):
-        network = watched(private_copy(model), kappas, inputs[:2])
+        network = Network(private_copy(model), kappas)
+        network.probe(inputs[:2])
         with torch.inference_mode():
             for _ in range(2):
                 forward = network.run(inputs)
@@ -70,7 +70,8 @@ def test_several_in_one_pass_are_as_each_alone():
 def test_what_a_pass_without_dropout_is_asked_for_is_not_disturbed():
     model, inputs, y_hat = Residual(), torch.randn(12, 5), np.arange(12) % 4
     kappa = MCDropout(3, layers="last")
-    network = watched(private_copy(model), [kappa, MCDropout(3)], inputs[:2])
+    network = Network(private_copy(model), [kappa, MCDropout(3)])
+    network.probe(inputs[:2])
     with torch.inference_mode():
         forward = network.run(inputs)
         before = SoftmaxResponse().score(forward, y_hat, None)
@@ -82,7 +83,8 @@ def test_what_a_pass_without_dropout_is_asked_for_is_not_disturbed():
 def test_a_layer_that_only_some_batches_use_late_is_not_replayed():
     torch.manual_seed(3)
     model, inputs, y_hat = SometimesLate(), torch.randn(12, 5), np.arange(12) % 4
-    network = watched(private_copy(model), [MCDropout(PASSES)], torch.zeros(2, 5))
+    network = Network(private_copy(model), [MCDropout(PASSES)])
+    network.probe(torch.zeros(2, 5))
     with torch.inference_mode():
         ours = MCDropout(PASSES, seed=7).score(network.run(inputs), y_hat, None)
     expected = by_definition("mean", naive(model, inputs, seed=7), y_hat)
@@ -92,7 +94,8 @@ def test_a_layer_that_only_some_batches_use_late_is_not_replayed():
 def test_a_forward_of_the_users_own_is_left_in_place():
     model = small_network()
     model[0].forward = lambda x: nn.Linear.forward(model[0], x) * 2
-    network = watched(model.eval(), [MCDropout(3)], torch.zeros(2, 5))
+    network = Network(model.eval(), [MCDropout(3)])
+    network.probe(torch.zeros(2, 5))
     own = model[0].forward
     with torch.inference_mode():
         MCDropout(3).score(network.run(torch.randn(6, 5)), np.zeros(6, int), None)
@@ -119,7 +122,8 @@ def counted(network, names):
 )
 def test_what_dropout_cannot_change_runs_once_per_batch(layers, middle):
     kappa = MCDropout(10, layers=layers)
-    network = watched(private_copy(two_dropouts()), [kappa], torch.zeros(2, 5))
+    network = Network(private_copy(two_dropouts()), [kappa])
+    network.probe(torch.zeros(2, 5))
     calls = counted(network, ["0.0", "2.0", "4"])
     with torch.inference_mode():
         kappa.score(network.run(torch.randn(6, 5)), np.zeros(6, int), None)
@@ -128,7 +132,8 @@ def test_what_dropout_cannot_change_runs_once_per_batch(layers, middle):
 
 def test_statistics_of_the_same_masks_share_their_passes():
     kappas = [MCDropout(10, statistic=statistic) for statistic in STATISTICS]
-    network = watched(private_copy(two_dropouts()), kappas, torch.zeros(2, 5))
+    network = Network(private_copy(two_dropouts()), kappas)
+    network.probe(torch.zeros(2, 5))
     calls = counted(network, ["4"])
     with torch.inference_mode():
         forward = network.run(torch.randn(6, 5))

@@ -7,8 +7,7 @@ from torch import nn
 
 from snapsure import MCDropout, SoftmaxResponse
 from snapsure.errors import InvalidInput
-from snapsure.networks._network import private_copy
-from snapsure.scoring._worker import watched
+from snapsure.networks._network import Network, private_copy
 from snapsure.testing import KappaContract, kappa_of, small_network
 from tests.support.dropout import MODELS, PASSES, STATISTICS, by_definition, drops, naive
 
@@ -96,7 +95,8 @@ def test_confident_points_stay_apart():
         model[1].weight.copy_(torch.tensor([[1.0], [0.0]]).expand(2, 64))
     inputs = torch.linspace(0.3, 0.35, 40)[:, None].expand(40, 64)
     kappa = MCDropout(PASSES)
-    network = watched(private_copy(model), [kappa], inputs[:2])
+    network = Network(private_copy(model), [kappa])
+    network.probe(inputs[:2])
     with torch.inference_mode():
         forward = network.run(inputs)
         logits = torch.stack([*forward.samples(kappa.sampling)]).double()

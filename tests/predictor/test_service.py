@@ -61,6 +61,6 @@ def test_bad_input_gets_a_sentence(address):
     assert post(address, b"{}") == (422, {"error": "'inputs'"})
     status, said = post(address, json.dumps({"inputs": [[1.0, 2.0]]}).encode())
     assert status == 422
-    told = "`batch` must be what the network takes, got torch.float32 of shape (1, 2), at which it"
+    told = "`batch` must be what the network takes, got torch.float32 of shape (1, 2)"
     assert said["error"].startswith(told)
     assert post(address, json.dumps({"inputs": []}).encode())[0] == 422

@@ -247,13 +247,13 @@ def test_after_a_failure_no_network_is_kept(digits, tmp_path):
     )
     worker = Worker(plan, digits.model())
     worker.do(Piece((6, 5, 4), 0), lambda rows: None)
-    assert len(worker._networks) == 3
+    assert len(worker._runner._networks) == 3
 
     def full(rows):
         raise MemoryError
 
     with pytest.raises(MemoryError):
         worker.do(Piece((3, 2, 1), 0), full)
-    assert worker._networks == {}
+    assert worker._runner._networks == {}
     worker.do(Piece((3,), 0), lambda rows: None)
-    assert len(worker._networks) == 1
+    assert len(worker._runner._networks) == 1

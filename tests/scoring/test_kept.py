@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from snapsure import LocalExecutor, MCDropout, SnapshotStore, SoftmaxResponse, score
+from snapsure.networks._runner import Runner
 from snapsure.scoring import _kept, _plan
-from snapsure.scoring._worker import Worker
 from tests.scoring.test_claim import files
 
 X, Y = torch.rand(1000, 4, generator=torch.Generator().manual_seed(1)), torch.arange(1000) % 3
@@ -43,16 +43,16 @@ def scored(store, out, x=X, group=None):
 @pytest.fixture
 def passes(monkeypatch):
     """Counts what goes through a network, and stops where it is told to."""
-    done, columns = [], Worker._columns
+    done, score_batch = [], Runner.score
     done_before = []
 
-    def counted(self, epoch, inputs, y_hat):
+    def counted(self, epoch, *arguments):
         if done_before and len(done) == done_before[0]:
             raise KeyboardInterrupt
         done.append(epoch)
-        return columns(self, epoch, inputs, y_hat)
+        return score_batch(self, epoch, *arguments)
 
-    monkeypatch.setattr(Worker, "_columns", counted)
+    monkeypatch.setattr(Runner, "score", counted)
 
     def stop_after(count):
         done.clear()

@@ -85,7 +85,7 @@ def distill(
             return
         differs = None if points is None else student.difference(points)
     if as_json:
-        content = {"student": str(out), "snapshots": len(student.slots)}
+        content = {"student": str(out), "snapshots": student.teachers}
         typer.echo(json.dumps(content | ({} if differs is None else vars(differs))))
         return
     if differs is not None:
@@ -95,7 +95,7 @@ def distill(
         f"answers as they are ({out / 'final'});"
     )
     typer.echo(
-        f"the mean of the snapshots it learnt from takes {len(student.slots)}. The price: one more "
+        f"the mean of the snapshots it learnt from takes {student.teachers}. The price: one more "
         f"training, of {epochs} epochs."
     )
     typer.echo(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from snapsure._types import Floats, Ints
-from snapsure.networks._forward import Forward, Sampling, Snapshot
+from snapsure.networks._forward import Forward, Sampling, Snapshot, exponentials
 
 
 class Kappa(ABC):
@@ -79,11 +79,3 @@ def softmax_of(logits: Tensor, y_hat: Ints) -> Floats:
     others = e.sum(axis=1) / total
     kappa: Floats = np.where(chosen < 0.5, chosen, 1 - others)
     return kappa
-
-
-def exponentials(logits: Tensor) -> Floats:
-    """e to the logits less the largest of their row: softmax, but for a row's total."""
-    # On the CPU: not every accelerator has float64. In one order: sums depend on it.
-    z: Floats = np.ascontiguousarray(logits.cpu().double().numpy())
-    e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
-    return e

@@ -1,6 +1,7 @@
 """Data as rows in a fixed order, read in batches: rows must line up between snapshots."""
 
 import copy
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -23,7 +24,6 @@ from torch.utils.data import (
 from snapsure import _validate
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput
-from snapsure.networks._digest import Digest, is_words
 
 Batch = tuple[Any, Ints | None]
 
@@ -384,3 +384,42 @@ def _plain(inputs: Any) -> Any:
 def _map(function: Callable[[Any], Any], inputs: Any) -> Any:
     """Apply a function to every tensor or column in inputs."""
     return tree_map(function, inputs, is_leaf=is_words)
+
+
+class Digest:
+    """What tells rows from all others: type, shape and content of inputs and labels, by batch."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, inputs: Any, labels: Ints | None) -> None:
+        """The next batch."""
+        _update(self._hash, (inputs, labels))
+
+    def hex(self) -> str:
+        """The digest of all batches so far."""
+        return self._hash.hexdigest()
+
+
+def _update(digest: Any, part: Any) -> None:
+    """Add names, types, shapes and contents."""
+    if isinstance(part, Mapping):
+        for key, below in part.items():
+            digest.update(repr(key).encode())
+            _update(digest, below)
+    elif isinstance(part, tuple | list) and not is_words(part):
+        for below in part:
+            _update(digest, below)
+    elif isinstance(part, Tensor):
+        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+        digest.update(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    elif isinstance(part, np.ndarray) and not part.dtype.hasobject:
+        digest.update(f"{part.dtype}{part.shape}".encode())
+        digest.update(np.ascontiguousarray(part).data)
+    else:
+        digest.update(repr(part.tolist() if isinstance(part, np.ndarray) else part).encode())
+
+
+def is_words(part: Any) -> bool:
+    """Whether this is a column of strings, as the default collate leaves them."""
+    return isinstance(part, tuple | list) and len(part) > 0 and isinstance(part[0], str)

@@ -1,27 +1,30 @@
-"""What κ functions see of a network: one pass over a batch, and what it can be asked for."""
+"""What a κ function asks of a network, and what one pass over a batch offers it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from torch import Tensor
+
+from snapsure._types import Floats, Ints
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Passes with dropout: how many, at which rate, where, and what fixes the masks."""
+    """Passes with dropout: how many, at which rate, in which layers, and the seed of the masks."""
 
     passes: int
-    p: float | None  # None: each dropout's own
+    p: float | None  # None: each dropout's own rate
     layers: str | tuple[str, ...]  # "all", "last", or names of modules
     seed: int
 
 
 class Forward(ABC):
-    """What one pass over a batch gives; everything beyond the logits only if it was needed."""
+    """The result of one pass over a batch. Only what a κ function declared is available."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits  # (rows, classes)
@@ -29,18 +32,18 @@ class Forward(ABC):
 
     @abstractmethod
     def embedding(self, layer: str | None) -> Tensor:
-        """Input of the last linear layer that ran, or of the one named, (rows, features)."""
+        """Return the input of a layer, (rows, features); None means the last linear layer."""
 
     @abstractmethod
     def samples(self, sampling: Sampling) -> Iterator[Tensor]:
-        """Logits of passes with dropout, the deterministic part of the network run only once."""
+        """Yield logits of passes with dropout. The deterministic part of the network runs once."""
 
     @abstractmethod
     def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """Names and own rates of the dropouts that a sampling switches on."""
+        """Return the name and rate of each dropout that a sampling switches on."""
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returns, made once per pass for all κ functions that ask with this key."""
+        """Return what `make` returns, computed once per pass for all κ functions with this key."""
         if key not in self._shared:
             self._shared[key] = make()
         value: T = self._shared[key]
@@ -48,12 +51,40 @@ class Forward(ABC):
 
 
 class Snapshot(ABC):
-    """A network with one snapshot's weights."""
+    """A network with the weights of one snapshot."""
 
     @abstractmethod
     def run(self, inputs: Any) -> Forward:
-        """One pass over a batch."""
+        """Run one pass over a batch."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Let go of what the last pass left."""
+        """Free what the last pass stored."""
+
+
+class Reader(Protocol):
+    """The part of a κ function that a network needs to know (see `snapsure.kappas.Kappa`)."""
+
+    @property
+    def name(self) -> str:
+        """The name of its column."""
+
+    @property
+    def layers(self) -> list[str | None]:
+        """Layers whose input it reads."""
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """Passes with dropout that it needs."""
+
+    def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
+        """Return κ of each row."""
+
+
+def exponentials(logits: Tensor) -> Floats:
+    """Return e^(logit − largest logit of the row): softmax before the division by its sum."""
+    # On the CPU, because some accelerators have no float64; contiguous, because sums depend on
+    # the order in memory.
+    z: Floats = np.ascontiguousarray(logits.cpu().double().numpy())
+    e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
+    return e

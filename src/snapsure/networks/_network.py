@@ -1,10 +1,10 @@
 """A network under observation: logits, embeddings and dropout samples from one pass.
 
 Any `nn.Module` that maps a batch to logits works as it is. One probing pass finds, by hooks, which
-modules run in which order: the last linear layer, the dropouts, and what has finished before the
-first of them. From then on hooks keep what is needed of each pass. The observed module is a copy;
-the user's is not touched. Dropout inside `nn.LSTM` or `nn.MultiheadAttention` is no module of its
-own, and stays off.
+modules run in which order: the last linear layer, the dropouts, and what ends before the first of
+them. From then on, hooks store what is needed of each pass. The observed module is a copy; the
+user's is not touched. Dropout inside `nn.LSTM` or `nn.MultiheadAttention` is no module of its own,
+and stays off.
 """
 
 import copy
@@ -20,228 +20,133 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from snapsure.errors import InvalidInput
-from snapsure.networks._data import row_count, to_device
-from snapsure.networks._forward import Forward, Sampling, Snapshot
-from snapsure.networks._probe import Order, probe
-from snapsure.networks._replay import Replay, cloned
+from snapsure.networks._data import first_rows, row_count, to_device
+from snapsure.networks._forward import Forward, Reader, Sampling, Snapshot
+from snapsure.networks._trace import Replay, Trace, clone, trace
 from snapsure.snapshots._weights import unwrap
 
-
-def refuse_no_network(model: Any) -> None:
-    """Refuse what is no network: a name, a class, a function."""
-    if not isinstance(model, nn.Module):
-        is_class = isinstance(model, type) and issubclass(model, nn.Module)
-        raise InvalidInput(
-            f"`model` must be a torch.nn.Module, got "
-            f"{f'the class {model.__name__}' if is_class else repr(model)}: pass "
-            f"{f'what it makes, {model.__name__}(…)' if is_class else 'the network itself'}"
-        )
-
-
-_OF_TYPES = re.compile(r"\b(d?types?|scalar type)\b")
-
-
-def private_copy(model: nn.Module, device: torch.device | None = None) -> nn.Module:
-    """A copy that may be watched and loaded at will, on a device or the best, for evaluation."""
-    device = device or device_of(model)
-    try:
-        return copy.deepcopy(unwrap(model)).to(device).eval()
-    except RuntimeError as error:
-        raise InvalidInput(
-            f"`model` must be one that copy.deepcopy can copy, got an error ({error}): for "
-            "torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations.weight_norm"
-        ) from None
+_ABOUT_TYPES = re.compile(r"\b(d?types?|scalar type)\b")
 
 
 class Network(Snapshot):
-    """A module, which must be a private copy, watched for what is asked of its passes.
+    """A module, which must be a private copy, watched for what κ functions read of its passes.
 
     Parameters
     ----------
     module : nn.Module
-        With the weights of a snapshot: one of random weights may run otherwise.
-    sample : batch
-        Two rows, to see how it runs.
-    layers : names of modules, or None for the last linear layer
-        Whose inputs are kept.
-    samplings : Sampling
-        Passes with dropout that will be asked for.
+        A network. Load a snapshot before the first pass: random weights may run differently.
+    kappas : iterable of Reader
+        The κ functions that will read its passes.
     device : torch.device, optional
-        Where the module is, if not on the best.
+        Where the module is, if not on the best device.
     """
 
     def __init__(
         self,
         module: nn.Module,
-        sample: Any,
-        *,
-        layers: Iterable[str | None] = (),
-        samplings: Iterable[Sampling] = (),
+        kappas: Iterable[Reader] = (),
         device: torch.device | None = None,
     ) -> None:
-        self.module = module
-        self.device = device or device_of(module)
-        self._layers = {*layers}
+        kappas = list(kappas)
+        self.module, self.device = module, device or device_of(module)
+        self.classes: int | None = None  # known after probing
+        self.changes_inputs = False  # whether a pass changes its inputs in place
+        self._layers = {layer for kappa in kappas for layer in kappa.layers}
+        self._samplings = [kappa.sampling for kappa in kappas if kappa.sampling]
+        self._replays: dict[str | tuple[str, ...], Replay] = {}
         self._inputs: dict[str | None, Tensor] = {}
-        self._plain = False  # whether the pass that runs is the plain one
-        sample = cloned(to_device(sample, self.device))
-        untouched = versions(sample)
+        self._stores = False  # whether the current pass is the one whose embeddings are stored
+
+    @property
+    def probed(self) -> bool:
+        """Whether it is known how the module runs."""
+        return self.classes is not None
+
+    def probe(self, inputs: Any) -> None:
+        """Run two rows of a batch to see how the module works, unless that is known."""
+        if self.probed:
+            return
+        with torch.inference_mode(False):  # tensors of inference mode do not count their changes
+            sample = clone(first_rows(to_device(inputs, self.device)))
+        before = _versions(sample)
+        outputs = []
         with torch.inference_mode():
-            order = probe(module, lambda: refuse_probabilities(self._call(sample)))
-        self._spoils = versions(sample) != untouched
+            order = trace(self.module, lambda: outputs.append(self._call(sample)))
+        logits = outputs[0]
+        refuse_probabilities(logits)
+
+        self.changes_inputs = _versions(sample) != before
         self._watch_layers(order)
-        chosen = {sampling.layers: order.dropouts(module, sampling) for sampling in samplings}
-        self._replays = {layers: Replay(module, order, those) for layers, those in chosen.items()}
+        for sampling in self._samplings:
+            if sampling.layers not in self._replays:
+                dropouts = order.dropouts(self.module, sampling)
+                self._replays[sampling.layers] = Replay(self.module, order, dropouts)
+        self.classes = logits.shape[1]
 
     def run(self, inputs: Any) -> "Pass":
-        """One pass over a batch."""
+        """Run one pass over a batch."""
+        self.probe(inputs)
         self._inputs = {}
         inputs = to_device(inputs, self.device)
         with ExitStack() as stack:
             for replay in self._replays.values():
-                stack.enter_context(replay.listening())
-            stack.enter_context(self._keeping())
+                stack.enter_context(replay.record())
+            self._stores = True
+            stack.callback(setattr, self, "_stores", False)
             logits = self._call(self._own(inputs))
         return Pass(self, inputs, logits, self._inputs)
 
     def forget(self) -> None:
-        """Let go of what the last pass left."""
+        """Free what the last pass stored."""
         self._inputs = {}
         for replay in self._replays.values():
             replay.forget()
 
     def sample(self, inputs: Any, sampling: Sampling) -> Iterator[Tensor]:
-        """Logits under dropout; what ran before the first dropout answers from memory."""
-        played = self._replays[sampling.layers].played(sampling.p, row_count(inputs))
-        with played, _seeded(sampling.seed, self.device):
+        """Yield logits under dropout. What ran before the first dropout answers from memory."""
+        replay = self._replays[sampling.layers].play(sampling.p, row_count(inputs))
+        with replay, _seeded(sampling.seed, self.device):
             for _ in range(sampling.passes):
                 yield self._call(self._own(inputs))
 
     def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """Names and own rates of the dropouts that a sampling switches on."""
+        """Return the name and rate of each dropout that a sampling switches on."""
         return self._replays[sampling.layers].rates
 
-    @contextmanager
-    def _keeping(self) -> Iterator[None]:
-        """Embeddings are those of the plain pass."""
-        self._plain = True
-        try:
-            yield
-        finally:
-            self._plain = False
-
     def _own(self, inputs: Any) -> Any:
-        """Inputs that the module may change: other networks are given the same batch."""
-        return cloned(inputs) if self._spoils else inputs
+        """Return inputs that the module may change, since other networks get the same batch."""
+        return clone(inputs) if self.changes_inputs else inputs
 
     def _call(self, inputs: Any) -> Tensor:
-        return finite(called(self.module, inputs))
+        return check_finite(call(self.module, inputs))
 
-    def _watch_layers(self, order: Order) -> None:
+    def _watch_layers(self, order: Trace) -> None:
         names = {name: module for name, module in self.module.named_modules() if name}
         for layer in self._layers:
             if layer is not None and layer not in names:
                 raise InvalidInput(
-                    f"`layer` must name a module of the model, got {layer!r}: "
-                    f"it has {', '.join(list(names)[:8])}{' …' if len(names) > 8 else ''}"
+                    f"`layer` must name a module of the model, got {layer!r}. The model has "
+                    f"{', '.join(list(names)[:8])}{' …' if len(names) > 8 else ''}."
                 )
             watched = order.last_linear() if layer is None else names[layer]
-            watched.register_forward_pre_hook(self._keep_input(layer), with_kwargs=True)
+            watched.register_forward_pre_hook(self._store_input(layer), with_kwargs=True)
 
-    def _keep_input(self, layer: str | None) -> Callable[..., None]:
+    def _store_input(self, layer: str | None) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             value = args[0] if args else next(iter(kwargs.values()))
             if value.ndim != 2:
                 raise InvalidInput(
-                    f"the embedding must be (rows, features), got shape {tuple(value.shape)} at "
-                    f"{type(module).__name__}: name another layer, NNDistance(..., layer=...)"
+                    f"The embedding must be (rows, features), got shape {tuple(value.shape)} at "
+                    f"{type(module).__name__}. Name another layer: NNDistance(..., layer=...)."
                 )
-            if self._plain:
+            if self._stores:
                 self._inputs[layer] = value.clone()
 
         return hook
 
 
-def called(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
-    """Logits of a batch, whichever form the inputs have; `rows` are counted if not given."""
-    if isinstance(inputs, Mapping):
-        output = module(*inputs.values()) if _needs_no_name(module, inputs) else module(**inputs)
-    elif isinstance(inputs, tuple | list):
-        output = module(*inputs)
-    else:
-        output = module(inputs)
-    if isinstance(output, Mapping) and "logits" in output:
-        output = output["logits"]
-    if isinstance(output, Tensor) and output.ndim == 1:
-        raise one_logit("(rows,)")
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        kind = type(output).__name__
-        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
-        raise InvalidInput(
-            f"`model` must map a batch to logits (rows, classes), got {got}: "
-            "wrap it in a module that returns them"
-        )
-    rows = row_count(inputs) if rows is None else rows
-    if output.shape[0] != rows:
-        raise InvalidInput(
-            f"`model` must give one row of logits per point, got {len(output)} for {rows}: wrap it "
-            "in a module that does"
-        )
-    return output
-
-
-def _needs_no_name(module: nn.Module, inputs: Mapping[str, Any]) -> bool:
-    """Whether inputs are one, of a name that only the data has: `{"image": …}` for `forward(x)`."""
-    if len(inputs) != 1:
-        return False
-    taken = inspect.signature(module.forward).parameters.values()
-    by_name = any(one.name in inputs or one.kind is one.VAR_KEYWORD for one in taken)
-    return not by_name
-
-
-def one_logit(shape: str) -> InvalidInput:
-    """What to say of a binary classifier with one output, of which softmax would be 1."""
-    return InvalidInput(
-        f"`model` must give one logit per class, got one per point, {shape}: of a binary "
-        "classifier's logit z, before its sigmoid, make two by "
-        "model.register_forward_hook(lambda module, args, z: "
-        "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
-    )
-
-
-def not_taken(
-    name: str, inputs: Any, error: Exception, model: nn.Module | None = None
-) -> InvalidInput:
-    """What to say of inputs that a network failed at: what PyTorch says is of shapes and types."""
-    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-    got = " and ".join(f"{leaf.dtype} of shape {tuple(leaf.shape)}" for leaf in leaves)
-    first, _, _ = str(error).partition("\n")
-    tensors = () if model is None else model.parameters()
-    weights = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-    way = "give inputs as in training, the rows on the first axis"
-    if "indices" in first and "Long" in first:
-        way = "convert ids to whole numbers, x.long()"
-    elif _OF_TYPES.search(first) and any(leaf.dtype != own for leaf in leaves for own in weights):
-        way = f"convert them to the type of its weights, x.to({weights[0]}), scaled as in training"
-    return InvalidInput(
-        f"`{name}` must be what the network takes, got {got or type(inputs).__name__}, at which it "
-        f"failed ({first}): {way}"
-    )
-
-
-def finite(logits: Tensor) -> Tensor:
-    """They, where every number is one."""
-    # A sum of numbers and one that is none is none, and costs a fifth of asking each.
-    if not math.isfinite(logits.sum()) and not logits.isfinite().all():
-        raise InvalidInput(
-            "`model` must give finite logits, got NaN or infinity: "
-            "the training of this snapshot has diverged; leave it out"
-        )
-    return logits
-
-
 class Pass(Forward):
-    """One pass of a network. Its samples can be drawn until the network's next pass."""
+    """One pass of a network. Draw its samples before the network's next pass."""
 
     def __init__(
         self, network: Network, inputs: Any, logits: Tensor, embeddings: dict[str | None, Tensor]
@@ -250,45 +155,143 @@ class Pass(Forward):
         self._network, self._inputs, self._embeddings = network, inputs, embeddings
 
     def embedding(self, layer: str | None) -> Tensor:
-        """What the layer was given."""
+        """Return the input of a layer."""
         return self._embeddings[layer]
 
     def samples(self, sampling: Sampling) -> Iterator[Tensor]:
-        """Logits under dropout."""
+        """Yield logits under dropout."""
         return self._network.sample(self._inputs, sampling)
 
     def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """Names and own rates of dropouts."""
+        """Return the name and rate of each dropout."""
         return self._network.rates(sampling)
 
 
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw from a fresh generator, and leave the caller's as it was."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield
+def call(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
+    """Return the logits of a batch in any form. `rows` are counted if not given.
+
+    Raises
+    ------
+    InvalidInput
+        If the module does not return one row of logits for each row.
+    """
+    if isinstance(inputs, Mapping):
+        output = module(*inputs.values()) if _is_unnamed(module, inputs) else module(**inputs)
+    elif isinstance(inputs, tuple | list):
+        output = module(*inputs)
+    else:
+        output = module(inputs)
+    if isinstance(output, Mapping) and "logits" in output:
+        output = output["logits"]
+
+    if isinstance(output, Tensor) and output.ndim == 1:
+        raise one_logit("(rows,)")
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        kind = type(output).__name__
+        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
+        raise InvalidInput(
+            f"`model` must map a batch to logits (rows, classes), got {got}. Wrap it in a module "
+            "that returns them."
+        )
+    rows = row_count(inputs) if rows is None else rows
+    if output.shape[0] != rows:
+        raise InvalidInput(
+            f"`model` must return one row of logits per example, got {len(output)} for {rows}. "
+            "Wrap it in a module that does."
+        )
+    return output
 
 
-def versions(inputs: Any) -> list[int]:
-    """How often each tensor has been changed in place."""
-    return [leaf._version for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+def _is_unnamed(module: nn.Module, inputs: Mapping[str, Any]) -> bool:
+    """Whether one input has a name that only the data uses: `{"image": …}` for `forward(x)`."""
+    if len(inputs) != 1:
+        return False
+    parameters = inspect.signature(module.forward).parameters.values()
+    return not any(one.name in inputs or one.kind is one.VAR_KEYWORD for one in parameters)
+
+
+def check_finite(logits: Tensor) -> Tensor:
+    """Return logits, after refusing NaN and infinity."""
+    # The sum is infinite or NaN where any logit is, and costs a fifth of looking at each.
+    if not math.isfinite(logits.sum()) and not logits.isfinite().all():
+        raise InvalidInput(
+            "`model` must return finite logits, got NaN or infinity. The training diverged before "
+            "this snapshot; leave it out."
+        )
+    return logits
 
 
 def refuse_probabilities(output: Tensor) -> None:
-    """Softmax of probabilities is no confidence, and nothing later would show it."""
+    """Refuse probabilities: their softmax is no confidence, and nothing later would show it."""
     sums = output.double().sum(dim=1)
     if output.shape[1] > 1 and (output >= 0).all() and (sums - 1).abs().max() < 1e-4:
         raise InvalidInput(
-            "`model` must map a batch to logits, got probabilities (each row sums to 1): leave out "
-            "its last softmax (snapsure.integrations.keras.Classifier does so for a Keras model "
-            "whose last layer it is)"
+            "`model` must map a batch to logits, got probabilities (each row sums to 1). Leave out "
+            "its last softmax (snapsure.integrations.keras.Classifier does so for a Keras model whose "
+            "last layer it is)."
         )
 
 
+def one_logit(shape: str) -> InvalidInput:
+    """Explain why one output is not enough: its softmax is always 1."""
+    return InvalidInput(
+        f"`model` must return one logit per class, got one per example, {shape}. If z is the logit "
+        "of a binary classifier, before its sigmoid, return two: "
+        "model.register_forward_hook(lambda module, args, z: "
+        "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
+    )
+
+
+def refused_inputs(
+    name: str, inputs: Any, error: Exception, model: nn.Module | None = None
+) -> InvalidInput:
+    """Explain an error of PyTorch about shapes or types by the inputs that caused it."""
+    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    got = " and ".join(f"{leaf.dtype} of shape {tuple(leaf.shape)}" for leaf in leaves)
+    first, _, _ = str(error).partition("\n")
+    tensors = () if model is None else model.parameters()
+    weights = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+
+    remedy = "Pass inputs as in training, with the rows on the first axis."
+    if "indices" in first and "Long" in first:
+        remedy = "Convert ids to whole numbers: x.long()."
+    elif _ABOUT_TYPES.search(first) and {leaf.dtype for leaf in leaves} - {*weights[:1]}:
+        kind = weights[0] if weights else torch.float32
+        remedy = f"Convert them to the type of its weights, x.to({kind}), scaled as in training."
+    return InvalidInput(
+        f"`{name}` must be what the network takes, got {got or type(inputs).__name__}, on which it "
+        f"failed ({first}). {remedy}"
+    )
+
+
+def refuse_no_network(model: Any) -> None:
+    """Refuse a model that is a name, a class or a function."""
+    if isinstance(model, nn.Module):
+        return
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        name = model.__name__
+        raise InvalidInput(
+            f"`model` must be a torch.nn.Module, got the class {name}. Pass an object, {name}(…)."
+        )
+    raise InvalidInput(
+        f"`model` must be a torch.nn.Module, got {model!r}. Pass the network itself."
+    )
+
+
+def private_copy(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """Return a copy for evaluation, on a device or the best one."""
+    device = device or device_of(model)
+    try:
+        return copy.deepcopy(unwrap(model)).to(device).eval()
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"`model` must be one that copy.deepcopy can copy, got an error ({error}). Instead of "
+            "torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations.weight_norm."
+        ) from None
+
+
 def device_named(name: str | torch.device | None) -> torch.device | None:
-    """A device that PyTorch has here, by its name."""
+    """Return the device of a name, or refuse one that PyTorch does not have here."""
     if name is None:
         return None
     try:
@@ -296,14 +299,28 @@ def device_named(name: str | torch.device | None) -> torch.device | None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InvalidInput(
             f"`device` must be one that PyTorch has here, got {str(name)!r} "
-            f"({str(error).splitlines()[0]}): choose cpu, or leave it out for the best there is"
+            f"({str(error).splitlines()[0]}). Choose cpu, or leave it out for the best there is."
         ) from None
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model is, unless that is the CPU and there is something faster."""
+    """Return where the model is, or an accelerator if the model is on the CPU."""
     tensors = [*model.parameters(), *model.buffers()]
     own = tensors[0].device if tensors else torch.device("cpu")
     if own.type == "cpu" and torch.accelerator.is_available():
         return torch.accelerator.current_accelerator() or own
     return own
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw from a new generator, and leave the caller's as it was."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def _versions(inputs: Any) -> list[int]:
+    """Return how often each tensor has been changed in place."""
+    return [leaf._version for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]

@@ -22,8 +22,7 @@ from snapsure import _files, _json
 from snapsure._types import Ints
 from snapsure.decisions import Monitor
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.networks._data import Batch, Rows, row_count
-from snapsure.networks._digest import Digest
+from snapsure.networks._data import Batch, Digest, Rows, row_count
 from snapsure.predictor._parts import rows_of
 from snapsure.predictor._predictor import Answer, Predictor
 

@@ -28,7 +28,7 @@ from snapsure.predictor._parts import (
     rows_of,
     settled,
 )
-from snapsure.predictor._passes import Passes
+from snapsure.predictor._scorer import Scorer
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
 from snapsure.table import ScoreTable
@@ -133,7 +133,7 @@ class Predictor:
         self.classes = None if classes is None else [str(name) for name in classes]
         self.provenance = dict(provenance or {})
         self.epochs = self.estimator.snapshots(self.snapshots.epochs)
-        self.networks = Passes(
+        self.networks = Scorer(
             module,
             self.snapshots,
             self.epochs,

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import update_bn
 from snapsure import _validate
 from snapsure._spacing import choose
 from snapsure.errors import InvalidInput
-from snapsure.networks._data import Rows, first_rows
+from snapsure.networks._data import Rows
 from snapsure.networks._network import Network, private_copy
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
@@ -104,8 +104,8 @@ def _floats(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 def _take_statistics(model: nn.Module, rows: Rows) -> None:
     """Batch normalisation's statistics of some data; random numbers are the same every time."""
-    first, _ = next(rows.batches())
-    network = Network(model, first_rows(first))
+    network = Network(model)
+    network.probe(next(rows.batches())[0])
     # Lists, because `update_bn` takes the first element of what it is given.
     batches = ([inputs] for inputs, _ in rows.batches())
     devices = [network.device] if network.device.type == "cuda" else []

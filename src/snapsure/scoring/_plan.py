@@ -7,6 +7,7 @@ never mixed in.
 """
 
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas._base import Kappa
 from snapsure.networks._data import Rows
 from snapsure.networks._network import refuse_no_network
+from snapsure.networks._runner import group_epochs
 from snapsure.scoring._claim import KEPT, PREPARED, Claim
 from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
@@ -223,9 +225,8 @@ def make_plan(
     claim = Claim(folder, identity, overwrite=overwrite)
     if claim.held and (layout := layout_in(folder)):
         table.hashes = layout["hashes"]
-    size = max(1, (group or _group_of(model)) // len(members))
-    latest_first = epochs[::-1]
-    groups = [tuple(latest_first[i : i + size]) for i in range(0, len(epochs), size)]
+    room = (_GROUP_BYTES, _GROUP) if group is None else (sys.maxsize, group)
+    groups = group_epochs(model, epochs[::-1], len(members), *room)
     plan = Plan(members, wanted, rows, epochs, bounds, groups, table, claim)
     for shard in range(len(bounds)) if claim.held else ():
         # Nobody knows of which inputs its pieces are. In this order: a process that writes them
@@ -233,13 +234,6 @@ def make_plan(
         if table.has_pieces(plan.names, shard) and table.read_digest(shard) is None:
             table.remove(plan.names, shard)
     return plan
-
-
-def _group_of(model: nn.Module) -> int:
-    """How many copies of a network to hold at once."""
-    tensors = (*model.parameters(), *model.buffers())
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    return min(_GROUP, _GROUP_BYTES // max(1, size))
 
 
 def _checked(kappas: list[Kappa]) -> list[Kappa]:

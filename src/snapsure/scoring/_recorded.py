@@ -13,7 +13,7 @@ from snapsure.kappas._base import Kappa, softmax_of
 from snapsure.kappas._logits import Logits
 from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._recorded import RecordedLogits
-from snapsure.scoring._worker import vote
+from snapsure.networks._runner import vote
 from snapsure.table import ScoreTable
 
 

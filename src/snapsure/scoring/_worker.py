@@ -1,36 +1,31 @@
 """Doing the pieces of a plan in this process, one after the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from snapsure import _validate
-from snapsure._types import Floats, Ints
-from snapsure.errors import InvalidInput
-from snapsure.kappas._base import Kappa, exponentials
-from snapsure.networks._data import first_rows, refuse_infinite, row_count, to_device
-from snapsure.networks._digest import Digest
-from snapsure.networks._network import Network, not_taken, one_logit, private_copy
-from snapsure.networks._replay import cloned
-from snapsure.scoring._kept import Columns, Kept, OtherRows
+from snapsure._types import Ints
+from snapsure.networks._data import Digest, first_rows, row_count, to_device
+from snapsure.networks._runner import Runner, Slot
+from snapsure.networks._trace import clone
+from snapsure.scoring._kept import Kept, OtherRows
 from snapsure.scoring._plan import Piece, Plan
 
 Advance = Callable[[int], None]
-Slot = tuple[int, int]  # member, epoch
 
 
 class Worker:
     """Does pieces; a group of snapshots stays loaded until a piece of others comes."""
 
     def __init__(self, plan: Plan, model: nn.Module, device: torch.device | None = None) -> None:
-        self._plan, self._model, self._device = plan, model, device
-        first, _ = next(iter(plan.data.batches(0, plan.bounds[0][1])))
-        self._sample = cloned(first_rows(first))
-        self._networks: dict[Slot, Network] = {}
+        self._plan = plan
+        self._runner = Runner(model, plan.members, plan.epochs, plan.kappas, device=device)
         self._prepared: dict[Slot, list[Any]] = {}
+        self._sample: Any = None
 
     def do(self, piece: Piece, advance: Advance) -> None:
         """Do what is missing of a piece, and write it."""
@@ -38,7 +33,8 @@ class Worker:
             self._do(piece, advance)
         except BaseException as error:
             # What made it fail may be too little memory: the next piece starts with all of it.
-            self._networks, self._prepared = {}, {}
+            self._runner.clear()
+            self._prepared = {}
             # Another process that scores the same, and was faster, removes what it needs no more.
             if not (isinstance(error, OSError) and self._plan.is_over(piece)):
                 raise
@@ -47,12 +43,11 @@ class Worker:
         missing = self._plan.missing(piece)
         if not missing.epochs:
             return
-        slots = [(m, e) for e in missing.epochs for m in range(len(self._plan.members))]
-        self._load(slots)
+        self._runner.load(missing.epochs)
         if missing.shard is None:
-            self._prepare(slots, missing.epochs)
+            self._prepare(missing.epochs)
         else:
-            self._open_prepared(slots)
+            self._open_prepared(missing.epochs)
             self._score(missing.epochs, missing.shard, advance)
 
     def _score(self, epochs: tuple[int, ...], shard: int, advance: Advance) -> None:
@@ -85,81 +80,45 @@ class Worker:
         """One pass over the rows of a shard, each batch going through every snapshot."""
         final, start = self._plan.final, self._plan.bounds[shard][0]
         known = None if final in epochs else np.array(self._plan.table.read("y_hat", None, shard))
+        members = range(len(self._plan.members))
         labels: list[Ints | None] = []
-        device = next(iter(self._networks.values())).device
         at, digest = 0, Digest()
-        with torch.inference_mode():
-            for batch, y in self._plan.data.batches(*self._plan.bounds[shard]):
-                digest.add(batch, y)
-                inputs, rows, so_far = to_device(batch, device), row_count(batch), digest.hex()
-                y_hat = None if known is None else known[at : at + rows]
-                for epoch in epochs:  # the final one is the first of its group
-                    columns = kept.known(epoch, at, rows)
-                    if columns is None:
-                        columns = self._scored(epoch, inputs, y_hat, y, start + at)
-                    y_hat = columns["labels"] if y_hat is None else y_hat
-                    kept.add(epoch, columns, at + rows, so_far)
-                    advance(rows * len(self._plan.members))
-                    if kept.due:
-                        self._plan.claim.take()
-                        kept.write()
-                labels.append(y)
-                at += rows
+        for batch, y in self._plan.data.batches(*self._plan.bounds[shard]):
+            digest.add(batch, y)
+            inputs, rows = to_device(batch, self._runner.device), row_count(batch)
+            so_far = digest.hex()
+            y_hat = None if known is None else known[at : at + rows]
+            for epoch in epochs:  # the final one is the first of its group
+                columns = kept.known(epoch, at, rows)
+                if columns is None:
+                    prepared = [self._prepared[member, epoch] for member in members]
+                    columns = self._runner.score(epoch, inputs, y_hat, prepared, start + at)
+                    if y is not None and self._runner.classes is not None:
+                        _validate.in_range(y, self._runner.classes, "labels of `data`", start + at)
+                y_hat = columns["labels"] if y_hat is None else y_hat
+                kept.add(epoch, columns, at + rows, so_far)
+                advance(rows * len(members))
+                if kept.due:
+                    self._plan.claim.take()
+                    kept.write()
+            labels.append(y)
+            at += rows
         return None if labels[0] is None else np.concatenate(labels), so_far  # type: ignore[arg-type]
 
-    def _scored(
-        self, epoch: int, inputs: Any, y_hat: Ints | None, y: Ints | None, row: int
-    ) -> Columns:
-        """Columns of a batch, which begins with `row`."""
-        try:
-            columns, classes = self._columns(epoch, inputs, y_hat)
-        except InvalidInput:  # for which the inputs may be to blame
-            refuse_infinite(inputs, "data", row)
-            raise
-        if classes == 1:
-            raise one_logit("(rows, 1)")
-        if y is not None:
-            _validate.in_range(y, classes, "labels of `data`", row)
-        return columns
-
-    def _columns(self, epoch: int, inputs: Any, y_hat: Ints | None) -> tuple[Columns, int]:
-        """κ and own prediction of a batch, means over the members, and how many classes are."""
-        slots = [(member, epoch) for member in range(len(self._plan.members))]
-        networks = [self._networks[slot] for slot in slots]
-        ready = [self._prepared[slot] for slot in slots]
-        return columns_of(networks, self._plan.kappas, ready, inputs, y_hat)
-
-    def _load(self, slots: list[Slot]) -> None:
-        """Have these snapshots loaded, in networks that are there already if there are any."""
-        free = [slot for slot in self._networks if slot not in slots]
-        for slot in slots:
-            if slot in self._networks:
-                continue
-            member, epoch = slot
-            network = self._networks.pop(free.pop()) if free else None
-            module = private_copy(self._model, self._device) if network is None else network.module
-            self._plan.members[member].load_into(module, epoch)
-            # What is watched is a real snapshot: one of random weights may run otherwise.
-            self._networks[slot] = network or self._watched(module)
-
-    def _watched(self, module: nn.Module) -> Network:
-        try:
-            return watched(module, self._plan.kappas, self._sample, self._device)
-        except InvalidInput:
-            refuse_infinite(self._sample, "data")
-            raise
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, TypeError) as error:  # what PyTorch says of shapes and types
-            raise not_taken("data", self._sample, error, module) from error
-
-    def _prepare(self, slots: list[Slot], epochs: tuple[int, ...]) -> None:
-        networks = [self._networks[slot] for slot in slots]
+    def _prepare(self, epochs: tuple[int, ...]) -> None:
+        if self._sample is None:
+            first, _ = next(self._plan.data.batches(*self._plan.bounds[0]))
+            self._sample = clone(first_rows(first))
+        self._runner.probe(epochs, self._sample)
+        folders = self._runner.slots(epochs)
         self._plan.claim.take()
         try:
             with torch.inference_mode():
                 for kappa in self._plan.kappas:
-                    kappa.prepare(networks, [self._plan.folder(kappa, *slot) for slot in slots])
+                    kappa.prepare(
+                        self._runner.networks(epochs),
+                        [self._plan.folder(kappa, *slot) for slot in folders],
+                    )
         except BaseException:
             for epoch in epochs:
                 self._plan.forget_prepared(epoch)
@@ -167,73 +126,12 @@ class Worker:
         for epoch in epochs:
             self._plan.note_prepared(epoch)
 
-    def _open_prepared(self, slots: list[Slot]) -> None:
+    def _open_prepared(self, epochs: tuple[int, ...]) -> None:
         self._prepared = {
             slot: self._prepared.get(slot)
             or [
-                kappa.prepared(self._plan.folder(kappa, *slot), self._networks[slot].device)
+                kappa.prepared(self._plan.folder(kappa, *slot), self._runner.device)
                 for kappa in self._plan.kappas
             ]
-            for slot in slots
+            for slot in self._runner.slots(epochs)
         }
-
-
-def columns_of(
-    networks: Sequence[Network],
-    kappas: Sequence[Kappa],
-    ready: Sequence[Sequence[Any]],
-    inputs: Any,
-    y_hat: Ints | None,
-) -> tuple[Columns, int]:
-    """κ and prediction of the members of one epoch together, and how many classes there are.
-
-    `ready` is, for each member, what each κ function has prepared.
-    """
-    forwards = [network.run(inputs) for network in networks]
-    labels = vote([forward.logits for forward in forwards])
-    columns: Columns = {"labels": labels}
-    for kappa, *prepared in zip(kappas, *ready, strict=True):
-        chosen = labels if y_hat is None else y_hat
-        pairs = zip(forwards, prepared, strict=True)
-        values = [kappa.score(forward, chosen, own) for forward, own in pairs]
-        columns[kappa.name] = mean_kappa(values)
-    for network in networks:
-        network.forget()
-    return columns, forwards[0].logits.shape[1]
-
-
-def vote(logits: Sequence[Tensor]) -> Ints:
-    """What members predict together: the class of their mean probability; one, of its logits."""
-    if len(logits) == 1:
-        alone: Ints = logits[0].cpu().double().numpy().argmax(axis=1)
-        return alone
-    each = [exponentials(one) for one in logits]
-    together: Ints = _mean([e / e.sum(axis=1, keepdims=True) for e in each]).argmax(axis=1)
-    return together
-
-
-def mean_kappa(values: Sequence[Floats]) -> Floats:
-    """The members' mean κ."""
-    held: Floats = np.clip(_mean(values), 0, 1)
-    return held
-
-
-def _mean(values: Sequence[Floats]) -> Floats:
-    """One after the other, so that the last bit is the same for any number of rows."""
-    total = values[0] / len(values)
-    for value in values[1:]:
-        total = total + value / len(values)
-    return total
-
-
-def watched(
-    module: nn.Module, kappas: Sequence[Kappa], sample: Any, device: torch.device | None = None
-) -> Network:
-    """A network that keeps of each pass what these κ functions read."""
-    return Network(
-        module,
-        sample,
-        layers=[layer for kappa in kappas for layer in kappa.layers],
-        samplings=[kappa.sampling for kappa in kappas if kappa.sampling],
-        device=device,
-    )

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from snapsure._types import Ints
-from snapsure.networks._data import Rows, joined, to_device
-from snapsure.networks._digest import Digest
-from snapsure.networks._network import called, device_of
+from snapsure.networks._data import Digest, Rows, joined, to_device
+from snapsure.networks._network import call, device_of
 from snapsure.training._targets import Targets
 
 
@@ -41,7 +40,7 @@ def classes_of(network: nn.Module, rows: Rows) -> int:
     network.eval()
     inputs = rows.take(np.arange(min(2, rows.n)))
     with torch.no_grad():
-        return called(network, to_device(inputs, device_of(network))).shape[1]
+        return call(network, to_device(inputs, device_of(network))).shape[1]
 
 
 def inputs_digest(rows: Rows) -> list[Any]:

@@ -20,7 +20,7 @@ from snapsure import _files, _json, _validate
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators import AES, Final
 from snapsure.networks._data import Rows
-from snapsure.networks._network import called
+from snapsure.networks._network import call
 from snapsure.predictor import Predictor
 from snapsure.predictor._parts import made
 from snapsure.scoring import score
@@ -43,7 +43,7 @@ from snapsure.training._epochs import (
 )
 from snapsure.training._fabric import launched
 from snapsure.training._points import Points, classes_of, inputs_digest
-from snapsure.training._targets import Targets, slots_of
+from snapsure.training._targets import Targets, epochs_from
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -141,7 +141,7 @@ class Student:
             )
         self.model, self.folder = model, Path(out)
         self._snapshots = open_snapshots(snapshots)
-        self.slots = slots_of(self._snapshots, _validate.share(start, "start"))
+        self._taught = epochs_from(self._snapshots, _validate.share(start, "start"))
         parts = [("data", data), ("unlabelled", unlabelled)]
         self._rows = [Rows.of(given, name) for name, given in parts if given is not None]
         for rows in self._rows:
@@ -159,6 +159,11 @@ class Student:
         """Where it is, and how far."""
         done = len(read_history(self.folder))
         return f"<Student in {self.folder}: {done} of {self.epochs} epochs>"
+
+    @property
+    def teachers(self) -> int:
+        """How many networks the targets are the mean of."""
+        return len(self._taught) * len(self._snapshots.members)
 
     @property
     def finished(self) -> bool:
@@ -249,7 +254,9 @@ class Student:
     def _about(self) -> dict[str, Any]:
         """What the student is of."""
         return {
-            "snapshots": [slot.member.sha256(slot.epoch) for slot in self.slots],
+            "snapshots": [
+                member.sha256(epoch) for epoch in self._taught for member in self._snapshots.members
+            ],
             "data": [inputs_digest(rows) for rows in self._rows],
             "epochs": self.epochs,
             "batch_size": self.batch_size,
@@ -292,9 +299,17 @@ class Student:
         for i, rows in enumerate(self._rows):
             targets = Targets(self.folder / f"targets-{i}", rows)
             rank, world = fabric.global_rank, fabric.world_size
-            total = rows.n * len(self.slots)
+            total = rows.n * self.teachers
             with bar("targets", total, 0, shown=self._progress and not rank) as advance:
-                targets.compute(self._made(), self.slots, self._memory, advance, rank, world)
+                targets.compute(
+                    self._made(),
+                    self._snapshots,
+                    self._taught,
+                    self._memory,
+                    advance,
+                    rank,
+                    world,
+                )
             found.append(targets)
             fabric.barrier()
         return found
@@ -343,7 +358,7 @@ class Student:
         for inputs, wanted in ahead(points.take, batches):
             inputs, wanted = fabric.to_device((inputs, wanted))
             inputs = inputs if self._augment is None else self._augment(inputs)
-            logits = called(model, inputs, len(wanted))
+            logits = call(model, inputs, len(wanted))
             cost = functional.cross_entropy(logits, wanted)
             optimizer.zero_grad()
             fabric.backward(cost)

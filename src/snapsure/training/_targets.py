@@ -7,7 +7,6 @@ part by part, as float16: all classes where they are few, else the most probable
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,10 +16,9 @@ from snapsure import _files, _sealed
 from snapsure._spacing import choose
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.kappas._base import exponentials
-from snapsure.networks._data import Rows, first_rows, row_count
-from snapsure.networks._network import Network, not_taken, private_copy
-from snapsure.networks._replay import cloned
+from snapsure.networks._data import Rows, row_count
+from snapsure.networks._forward import exponentials
+from snapsure.networks._runner import Runner, group_epochs
 from snapsure.snapshots._base import Snapshots
 
 _PART = 1 << 12  # rows of a file …
@@ -31,13 +29,6 @@ _KEPT = 64  # … so many
 _WRITTEN = re.compile(r"part-\d{9}\.(values|classes)\.npy")
 
 Advance = Callable[[int], None]
-
-
-class Slot(NamedTuple):
-    """One snapshot of one member."""
-
-    member: Snapshots
-    epoch: int
 
 
 class Targets:
@@ -58,70 +49,57 @@ class Targets:
     def compute(
         self,
         model: nn.Module,
-        slots: Sequence[Slot],
+        snapshots: Snapshots,
+        epochs: Sequence[int],
         memory: int,
         advance: Advance,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """What is missing of them; `advance` is told of rows times snapshots.
+        """Compute the parts that are missing; `advance` counts rows times networks.
 
-        Of several processes, each does every so many of the parts.
+        Of several processes, each computes every `world`-th part.
         """
         _files.make_folder(self.folder)
         if world == 1:
             _files.remove_partial(self.folder, _WRITTEN)
-        bytes_each = sum(value.nbytes for value in model.state_dict().values())
-        size = max(1, memory // max(1, bytes_each))
-        groups = [slots[i : i + size] for i in range(0, len(slots), size)]
-        networks: list[Network] = []
-        length = _whole_batches(_PART if len(groups) == 1 else _LONG_PART, self.rows.batch_size)
+        members = snapshots.members
+        groups = group_epochs(model, epochs, len(members), memory)
+        runner = Runner(model, members, epochs, name=self.rows.name)
+        rows = _PART if len(groups) == 1 else _LONG_PART
+        length = max(1, rows // self.rows.batch_size) * self.rows.batch_size
         for low in range(0, self.rows.n, length):
             high = min(low + length, self.rows.n)
-            mine = low // length % world == rank
-            if mine and not self._file(low).exists():
-                mean = self._mean(model, groups, networks, low, high, advance)
-                self._write(low, mean)
+            if low // length % world == rank and not self._file(low).exists():
+                self._write(low, self._mean(runner, groups, low, high, advance))
             else:
-                advance((high - low) * len(slots))
+                advance((high - low) * len(epochs) * len(members))
 
     def _mean(
         self,
-        model: nn.Module,
-        groups: Sequence[Sequence[Slot]],
-        networks: list[Network],
+        runner: Runner,
+        groups: Sequence[Sequence[int]],
         low: int,
         high: int,
         advance: Advance,
     ) -> Floats:
+        """Return the mean class probabilities of some rows over all snapshots."""
         total: Floats | None = None
+        networks = 0
         for group in groups:
-            if len(groups) > 1 or not networks:
-                self._load(model, group, networks)
+            runner.load(group)
+            networks += len(runner.slots(group))
             at = 0
             for inputs, _ in self.rows.batches(low, high):
-                for network in networks[: len(group)]:
-                    with torch.inference_mode():
-                        e = exponentials(network.run(inputs).logits)
+                for logits in runner.logits(group, inputs):
+                    e = exponentials(logits)
                     if total is None:
                         total = np.zeros((high - low, e.shape[1]))
                     total[at : at + len(e)] += e / e.sum(axis=1, keepdims=True)
                     advance(len(e))
                 at += row_count(inputs)
         assert total is not None
-        return total / sum(map(len, groups))
-
-    def _load(self, model: nn.Module, group: Sequence[Slot], networks: list[Network]) -> None:
-        sample = cloned(first_rows(next(iter(self.rows.batches(0, min(self.rows.n, 2))))[0]))
-        for i, slot in enumerate(group):
-            module = private_copy(model) if i == len(networks) else networks[i].module
-            slot.member.load_into(module, slot.epoch)
-            if i < len(networks):
-                continue
-            try:
-                networks.append(Network(module, sample))
-            except (RuntimeError, TypeError) as error:
-                raise not_taken(self.rows.name, sample, error) from error
+        return total / networks
 
     def _write(self, low: int, mean: Floats) -> None:
         classes = mean.shape[1]
@@ -176,17 +154,13 @@ class Targets:
         return self.folder / f"part-{low:09d}.{what}.npy"
 
 
-def _whole_batches(rows: int, batch: int) -> int:
-    return max(1, rows // batch) * batch
-
-
-def slots_of(snapshots: Snapshots, start: float) -> list[Slot]:
-    """Every member's snapshot of each epoch from a fraction of the training on."""
-    held = np.array(snapshots.epochs)
-    if not held.size:
+def epochs_from(snapshots: Snapshots, start: float) -> list[int]:
+    """Return the epochs from a fraction of the training on."""
+    epochs = np.array(snapshots.epochs)
+    if not epochs.size:
         raise InvalidInput(
-            f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}: "
-            "check the path, or record some"
+            f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}. Check the "
+            "path, or record some."
         )
-    epochs = held[choose(held, held.size, start)].tolist()
-    return [Slot(member, epoch) for epoch in epochs for member in snapshots.members]
+    chosen: list[int] = epochs[choose(epochs, epochs.size, start)].tolist()
+    return chosen

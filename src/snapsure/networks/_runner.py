@@ -1,0 +1,229 @@
+"""Run batches through snapshots of one architecture, as many at a time as memory allows.
+
+Scoring, the predictor and the student all run networks through `Runner`.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snapsure._types import Array, Floats, Ints
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.networks._data import refuse_infinite, row_count, to_device
+from snapsure.networks._forward import Reader, exponentials
+from snapsure.networks._network import (
+    Network,
+    call,
+    check_finite,
+    device_of,
+    one_logit,
+    private_copy,
+    refused_inputs,
+)
+from snapsure.networks._trace import clone
+from snapsure.snapshots._base import Snapshots
+
+Columns = dict[str, Array]
+Slot = tuple[int, int]  # (member, epoch)
+
+
+class Runner:
+    """Networks that hold snapshots in memory, and the passes of batches through them.
+
+    Call `load` with the epochs that the next passes need. Networks of other epochs are reused.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network of the snapshots' architecture. It is copied.
+    members : sequence of Snapshots
+        The snapshots of one training, or one per member of an ensemble.
+    epochs : sequence of int
+        Every epoch that `load` may ask for.
+    kappas : sequence of Reader
+        The κ functions that `score` computes.
+    name : str
+        What error messages call the inputs.
+    device : torch.device, optional
+        Where networks run. By default, where the model is, or on an accelerator if there is one.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        members: Sequence[Snapshots],
+        epochs: Sequence[int],
+        kappas: Sequence[Reader] = (),
+        *,
+        name: str = "data",
+        device: torch.device | None = None,
+    ) -> None:
+        self._model, self._members, self._kappas = model, list(members), list(kappas)
+        self._name, self.device = name, device or device_of(model)
+        # Snapshots that are loaded later must still be those of the same training.
+        self._hashes = {slot: self._members[slot[0]].sha256(slot[1]) for slot in self.slots(epochs)}
+        self._networks: dict[Slot, Network] = {}
+        self._probing = threading.Lock()
+
+    def slots(self, epochs: Sequence[int]) -> list[Slot]:
+        """Return every member of each epoch, in order."""
+        return [(member, epoch) for epoch in epochs for member in range(len(self._members))]
+
+    def networks(self, epochs: Sequence[int]) -> list[Network]:
+        """Return the networks of epochs that are loaded, every member of each epoch."""
+        return [self._networks[slot] for slot in self.slots(epochs)]
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the networks have; None before the first pass."""
+        return next((network.classes for network in self._networks.values()), None)
+
+    def load(self, epochs: Sequence[int]) -> None:
+        """Load the snapshots of some epochs, unless they are loaded already."""
+        wanted = self.slots(epochs)
+        free = [slot for slot in self._networks if slot not in wanted]
+        for slot in wanted:
+            if slot in self._networks:
+                continue
+            store, epoch = self._members[slot[0]], slot[1]
+            if store.sha256(epoch) != self._hashes[slot]:
+                raise CorruptFile(
+                    f"The snapshot of epoch {epoch} in {store.path} must not change while it is in "
+                    "use, got another. Start again with the snapshots as they are now."
+                )
+            if free:
+                network = self._networks.pop(free.pop())
+            else:
+                copied = private_copy(self._model, self.device)
+                network = Network(copied, self._kappas, self.device)
+            store.load_into(network.module, epoch)
+            self._networks[slot] = network
+
+    def clear(self) -> None:
+        """Free all networks."""
+        self._networks = {}
+
+    def probe(self, epochs: Sequence[int], inputs: Any, row: int = 0) -> list[Network]:
+        """Return networks, after seeing how they work on the first rows of a batch."""
+        networks = self.networks(epochs)
+        if not all(network.probed for network in networks):
+            with self._probing, self._explain(inputs, row):
+                for network in networks:
+                    network.probe(inputs)
+        if networks[0].classes == 1:
+            raise one_logit("(rows, 1)")
+        return networks
+
+    @torch.inference_mode()
+    def score(
+        self,
+        epoch: int,
+        inputs: Any,
+        y_hat: Ints | None = None,
+        prepared: Sequence[Sequence[Any]] | None = None,
+        row: int = 0,
+    ) -> Columns:
+        """Return `labels` and each κ of a batch for one epoch, all of its members together.
+
+        Parameters
+        ----------
+        epoch : int
+            One that is loaded.
+        inputs : batch
+            What the network takes.
+        y_hat : (n,) int array, optional
+            The classes that κ is about; by default, those that this epoch predicts.
+        prepared : optional
+            For each member, what each κ function has prepared.
+        row : int
+            The number of the first row, for error messages.
+        """
+        networks = self.probe([epoch], inputs, row)
+        with self._explain(inputs, row):
+            forwards = [network.run(inputs) for network in networks]
+        labels = vote([forward.logits for forward in forwards])
+        chosen = labels if y_hat is None else y_hat
+
+        columns: Columns = {"labels": labels}
+        for i, kappa in enumerate(self._kappas):
+            values = [
+                kappa.score(forward, chosen, None if prepared is None else prepared[member][i])
+                for member, forward in enumerate(forwards)
+            ]
+            columns[kappa.name] = mean_kappa(values)
+        for network in networks:
+            network.forget()
+        return columns
+
+    @torch.inference_mode()
+    def logits(self, epochs: Sequence[int], inputs: Any) -> Tensor:
+        """Return the logits of a batch, (epochs × members, rows, classes)."""
+        inputs = to_device(inputs, self.device)
+        networks = self.probe(epochs, inputs)
+        modules, changes = [network.module for network in networks], networks[0].changes_inputs
+        rows = row_count(inputs)
+        with self._explain(inputs):
+            # The usual case, in which one input must not wait for more checks than these.
+            if isinstance(inputs, Tensor) and not changes:
+                each = [module(inputs) for module in modules]
+                if all(type(one) is Tensor for one in each) and each[0].ndim == 2:
+                    every = torch.cat(each)
+                    if len(every) == rows * len(modules):
+                        return check_finite(every).view(len(modules), rows, -1)
+            each = [call(module, clone(inputs) if changes else inputs, rows) for module in modules]
+            return check_finite(torch.cat(each)).view(len(modules), rows, -1)
+
+    @contextmanager
+    def _explain(self, inputs: Any, row: int = 0) -> Iterator[None]:
+        """Name the inputs as the cause where a network fails because of them."""
+        try:
+            yield
+        except InvalidInput:
+            refuse_infinite(inputs, self._name, row)
+            raise
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError) as error:  # what PyTorch raises for shapes and types
+            raise refused_inputs(self._name, inputs, error, self._model) from error
+
+
+def group_epochs(
+    model: nn.Module, epochs: Sequence[int], members: int, memory: int, most: int | None = None
+) -> list[tuple[int, ...]]:
+    """Cut epochs into groups whose weights, of all members, fit into `memory` bytes.
+
+    A group has at least one epoch, and at most `most` networks where that is given.
+    """
+    weights = sum(value.nbytes for value in model.state_dict().values())
+    networks = memory // max(1, weights)
+    size = max(1, (networks if most is None else min(most, networks)) // members)
+    return [tuple(epochs[i : i + size]) for i in range(0, len(epochs), size)]
+
+
+def vote(logits: Sequence[Tensor]) -> Ints:
+    """Return the class with the highest mean probability over members; of one, by its logits."""
+    if len(logits) == 1:
+        alone: Ints = logits[0].cpu().double().numpy().argmax(axis=1)
+        return alone
+    each = [exponentials(one) for one in logits]
+    together: Ints = _mean([e / e.sum(axis=1, keepdims=True) for e in each]).argmax(axis=1)
+    return together
+
+
+def mean_kappa(values: Sequence[Floats]) -> Floats:
+    """Return the mean κ of the members."""
+    mean: Floats = np.clip(_mean(values), 0, 1)
+    return mean
+
+
+def _mean(values: Sequence[Floats]) -> Floats:
+    """Return the mean, added one by one so that its last bit does not depend on the rows."""
+    total = values[0] / len(values)
+    for value in values[1:]:
+        total = total + value / len(values)
+    return total

@@ -1,0 +1,201 @@
+"""κ of new inputs by the snapshots that an estimator needs."""
+
+import copy
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snapsure._types import Floats, Ints
+from snapsure.kappas._base import Kappa
+from snapsure.kappas._logits import Logits
+from snapsure.networks._data import BATCH, Rows, row_count
+from snapsure.networks._runner import Runner, group_epochs, mean_kappa, vote
+from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._store import SnapshotStore
+from snapsure.table import ScoreTable
+
+# Rows that are scored together where the snapshots do not fit into memory at once.
+_CHUNK = 1 << 16
+
+
+class _Part(NamedTuple):
+    """The scores of some rows by some snapshots, the latest first."""
+
+    kappa: Floats  # (snapshots, rows)
+    labels: Ints  # (snapshots, rows)
+    logits: Floats | None  # of the first snapshot, where asked for, and it has no other members
+
+
+class Scorer:
+    """Score new inputs with some snapshots, which stay in memory if they fit.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network of the snapshots' architecture. It is copied.
+    snapshots : Snapshots
+        The snapshots of one training, or of the members of an ensemble.
+    epochs : sequence of int
+        Which of them, in rising order. The last one predicts.
+    kappa : Kappa
+        A κ function that needs nothing but a pass over the input, with dropout or without.
+    memory : int
+        Bytes that weights may take. Beyond it, snapshots are loaded in turns.
+    own_labels : bool
+        Whether the table has each snapshot's own prediction and the final logits. Otherwise, all
+        predictions are those of the final snapshot.
+    device : torch.device, optional
+        Where networks run, if not on the best device.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        snapshots: Snapshots,
+        epochs: Sequence[int],
+        kappa: Kappa,
+        memory: int,
+        *,
+        own_labels: bool,
+        device: torch.device | None = None,
+    ) -> None:
+        self._members, self._kappa, self._own_labels = snapshots.members, kappa, own_labels
+        self._watches = bool(kappa.sampling or kappa.layers)
+        self.epochs = np.array(epochs)
+        self._groups = group_epochs(model, list(epochs)[::-1], len(self._members), memory)
+        self._runner = Runner(model, self._members, epochs, [kappa], name="batch", device=device)
+        self._runner.load(self._groups[0])
+        # One thread at a time may watch dropout, or load snapshots.
+        self._turn = threading.Lock()
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The networks that are loaded, the latest epoch first."""
+        return [network.module for network in self._runner.networks(self._groups[0])]
+
+    @property
+    def device(self) -> torch.device:
+        """Where networks run."""
+        return self._runner.device
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes there are; None before the first batch."""
+        return self._runner.classes
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether the snapshots are not all in memory at once."""
+        return len(self._groups) > 1
+
+    def table(self, inputs: Any) -> ScoreTable | None:
+        """Return the score table of one tensor of at most 256 rows, by the shortest way."""
+        short = isinstance(inputs, Tensor) and inputs.ndim > 0 and 0 < len(inputs) <= BATCH
+        return self._table(inputs, None) if short and not self.in_turns else None
+
+    def tables(self, rows: Rows, start: int = 0) -> Iterator[ScoreTable]:
+        """Yield score tables of the rows from a multiple of the batch size on, part by part."""
+        if not self.in_turns:
+            for inputs, y in rows.batches(start):
+                yield self._table(inputs, y)
+            return
+        size = max(1, _CHUNK // rows.batch_size) * rows.batch_size if rows.divisible else rows.n
+        for low in range(start, rows.n, size):
+            with self._turn:
+                table = self._table_in_turns(rows, low, min(low + size, rows.n))
+            yield table
+
+    def _table(self, inputs: Any, y: Ints | None) -> ScoreTable:
+        """Return the score table of one batch, by snapshots that are all in memory."""
+        if not self._watches:
+            return self._join(self._score(inputs, None, self._groups[0]), y)
+        with self._turn:
+            return self._join(self._score(inputs, None, self._groups[0]), y)
+
+    def _table_in_turns(self, rows: Rows, low: int, high: int) -> ScoreTable:
+        """Return the score table of many rows, by one group of snapshots after the other."""
+        groups: list[_Part] = []
+        true: list[Ints] = []
+        for group in self._groups:
+            self._runner.load(group)
+            parts, at = [], 0
+            for inputs, y in rows.batches(low, high):
+                true += [] if y is None or groups else [y]
+                count = row_count(inputs)
+                y_hat = groups[0].labels[0, at : at + count] if groups else None
+                parts.append(self._score(inputs, y_hat, group))
+                at += count
+            groups.append(_concatenate(parts, axis=1))
+        return self._join(_concatenate(groups, axis=0), np.concatenate(true) if true else None)
+
+    def _join(self, part: _Part, y: Ints | None) -> ScoreTable:
+        kappas = {self._kappa.name: part.kappa[::-1]}
+        labels = part.labels[::-1]
+        return ScoreTable.trusted(kappas, labels, part.labels[0], self.epochs, part.logits, y)
+
+    def _score(self, inputs: Any, y_hat: Ints | None, epochs: Sequence[int]) -> _Part:
+        """Score one batch with snapshots that are loaded."""
+        if not self._watches:
+            return self._score_logits(self._runner.logits(epochs, inputs), y_hat)
+        columns = []
+        for epoch in epochs:
+            columns.append(self._runner.score(epoch, inputs, y_hat))
+            y_hat = columns[0]["labels"] if y_hat is None else y_hat
+        kappa = np.stack([column[self._kappa.name] for column in columns])
+        return _Part(kappa, np.stack([column["labels"] for column in columns]), None)
+
+    def _score_logits(self, logits: Tensor, y_hat: Ints | None) -> _Part:
+        """Score the logits (networks, rows, classes) of all snapshots at once."""
+        members, networks = len(self._members), len(logits)
+        logits = logits.cpu().double()  # once, because all that follows needs it
+        if self._own_labels:
+            labels = self._vote(logits)
+        else:
+            answer = self._vote(logits[:members])[0] if y_hat is None else y_hat
+            labels = answer[None].repeat(networks // members, axis=0)
+        answers = (labels[0] if y_hat is None else y_hat)[None].repeat(networks, axis=0)
+        values = self._kappa.score(Logits(logits.flatten(0, 1)), answers.ravel(), None)
+        if members == 1:
+            final = logits[0].numpy() if self._own_labels else None
+            return _Part(values.reshape(networks, -1), labels, final)
+        by_member = values.reshape(-1, members, logits.shape[1])
+        kappa = mean_kappa([by_member[:, member] for member in range(members)])
+        return _Part(kappa, labels, None)
+
+    def _vote(self, logits: Tensor) -> Ints:
+        """Return what each snapshot predicts, all of its members together, (snapshots, rows)."""
+        members = len(self._members)
+        each = [logits[member::members].flatten(0, 1) for member in range(members)]
+        return vote(each).reshape(-1, logits.shape[1])
+
+    def write(self, folders: Sequence[Path]) -> dict[str, dict[str, str]]:
+        """Save the snapshots of each member in its folder, and return their hashes."""
+        with self._turn:
+            self._runner.load(self._groups[0])
+            scratch = copy.deepcopy(self.modules[0])
+        hashes = {}
+        for folder, member in zip(folders, self._members, strict=True):
+            store = SnapshotStore(folder)
+            for epoch in self.epochs.tolist():
+                member.load_into(scratch, epoch)
+                store.save(scratch, epoch)
+            hashes[folder.name] = {str(epoch): store.sha256(epoch) for epoch in store.epochs}
+            del store  # and with it the lock
+            for lock in folder.glob(".lock*"):
+                lock.unlink()
+        return hashes
+
+
+def _concatenate(parts: Sequence[_Part], axis: int) -> _Part:
+    """Join parts of more rows (axis 1) or of more snapshots (axis 0)."""
+    logits = [part.logits for part in parts if part.logits is not None]
+    return _Part(
+        np.concatenate([part.kappa for part in parts], axis=axis),
+        np.concatenate([part.labels for part in parts], axis=axis),
+        (np.concatenate(logits) if axis else logits[0]) if logits else None,
+    )
