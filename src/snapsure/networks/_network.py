@@ -227,8 +227,8 @@ def refuse_probabilities(output: Tensor) -> None:
     if output.shape[1] > 1 and (output >= 0).all() and (sums - 1).abs().max() < 1e-4:
         raise InvalidInput(
             "`model` must map a batch to logits, got probabilities (each row sums to 1). Leave out "
-            "its last softmax (snapsure.integrations.keras.Classifier does so for a Keras model whose "
-            "last layer it is)."
+            "its last softmax (snapsure.integrations.keras.Classifier does so for a Keras model "
+            "whose last layer it is)."
         )
 
 
