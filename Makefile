@@ -10,7 +10,7 @@ LOCK ?=
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
 
-.PHONY: test quick torture lint demo docs wheel format bench clean
+.PHONY: test quick torture lint demo docs wheel format lock bench clean
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -33,20 +33,26 @@ docs: $(VENV)/.docs
 wheel: $(VENV)/.dev
 	$(BIN)/python tools/check_wheel.py
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-format: $(VENV)/.dev
+format: $(VENV)/.lint
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# The versions that `make test LOCK=lock.txt` takes. Add --upgrade for newer ones.
+lock: $(VENV)/.dev
+	$(BIN)/uv pip compile --quiet --extra dev -c constraints.txt --python-version 3.11 \
+	  --no-header --no-annotate pyproject.toml -o lock.txt
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,7 +61,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(LOCK) | $(VENV)/bin/python
 	$(BIN)/pip install --quiet -c constraints.txt $(LOCK:%=-c %) -e '.[dev]'
 	touch $@
 
-# The demo needs less than the tests do.
+# Linters, the demo and the documentation need less than the tests do.
+$(VENV)/.lint: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[lint]'
+	touch $@
+
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[demo]'
 	touch $@

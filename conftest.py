@@ -1,7 +1,6 @@
 """How the tests are run: alike on every machine, in any order, by one worker or several."""
 
 import os
-import random
 import re
 
 # One thread, here and in processes that tests start: with more, a matrix product may be cut up
@@ -33,13 +32,6 @@ hypothesis.settings.register_profile(
 RAY = "ray"
 
 
-def pytest_addoption(parser):
-    """`--shuffle 7`: what passes must not depend on what ran before."""
-    parser.addoption(
-        "--shuffle", type=int, metavar="SEED", help="run files, and tests within, in random order"
-    )
-
-
 def _quick(config):
     return config.option.markexpr.startswith("not slow")
 
@@ -64,24 +56,14 @@ def pytest_ignore_collect(collection_path, config):
     return True if slow else None
 
 
-def pytest_collection_modifyitems(config, items):
-    """Slow files first: what is begun last should not keep one worker when the others are done."""
-    files = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    order = sorted(files.values(), key=_rank)
-    if config.option.shuffle is not None:
-        chance = random.Random(config.option.shuffle)
-        chance.shuffle(order)
-        for tests in order:
-            chance.shuffle(tests)
-    items[:] = [item for tests in order for item in tests]
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Run slow files first, so that none keeps one worker when the others are done.
 
-
-def _rank(tests):
-    return _share(tests[0].nodeid) != RAY, not any(
-        test.get_closest_marker("slow") for test in tests
-    )
+    pytest-randomly has shuffled files and tests before, and the order stays random otherwise.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (_share(item.nodeid) != RAY, item.path not in slow))
 
 
 @pytest.hookimpl(optionalhook=True)

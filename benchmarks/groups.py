@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Case, process_peak
-from snapsure import LocalExecutor, SnapshotStore, SoftmaxResponse, score
+from snapsure import SnapshotStore, SoftmaxResponse, score
+from snapsure.scoring import LocalExecutor
 
 SNAPSHOTS, FILES, SIDE, BATCH = 16, 400, 224, 25
 

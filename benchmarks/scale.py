@@ -16,14 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset
 
 from benchmarks.groups import BATCH, SIDE, Jpegs, network, photographs
-from snapsure import (
-    LocalExecutor,
-    NNDistance,
-    RayExecutor,
-    SnapshotStore,
-    SoftmaxResponse,
-    score,
-)
+from snapsure import NNDistance, SnapshotStore, SoftmaxResponse, score
+from snapsure.scoring import LocalExecutor, RayExecutor
 from snapsure.scoring._executor import Executor
 
 ROUNDS = 3

@@ -11,9 +11,10 @@ import pytest
 from nbclient import NotebookClient
 from PIL import Image
 
-from snapsure import AES, Report, ScoreTable, Splits, compare, evaluate, rc_curve
+from snapsure import AES, Report, ScoreTable, compare, evaluate, rc_curve
 from snapsure._display import Display
 from snapsure.errors import InvalidInput
+from snapsure.evaluation import Splits
 from snapsure.report.tables import interval
 from tests.evaluation.test_evaluate import simulated
 

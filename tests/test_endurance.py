@@ -17,13 +17,11 @@ from snapsure import (
     AES,
     LES,
     PES,
-    SPTD,
     Monitor,
     Platt,
     Predictor,
     SnapshotStore,
     SoftmaxResponse,
-    Temperature,
     Threshold,
     aurc,
     bootstrap,
@@ -31,6 +29,7 @@ from snapsure import (
     rc_curve,
     score,
 )
+from snapsure.estimators import SPTD, Temperature
 from snapsure.testing import EstimatorContract, small_network
 
 # Bytes: Python keeps the last few thousand names that were looked up. What a call would leave (an

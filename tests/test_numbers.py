@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from snapsure import Monitor, Platt, ScoreTable, Threshold, bootstrap, rc_curve, trajectories
+from snapsure import Monitor, Platt, ScoreTable, Threshold, bootstrap, rc_curve
 from snapsure.errors import InvalidInput
+from snapsure.evaluation import trajectories
 
 N = 200
 ERRORS = np.arange(N) % 7 == 0

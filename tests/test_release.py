@@ -69,7 +69,7 @@ def test_a_python_that_does_not_start_is_not_found(tmp_path, monkeypatch):
 
 
 def test_pre_commit_runs_what_make_lint_runs():
-    tools = {"ruff check", "ruff format", "mypy"}
+    tools = {"ruff check", "ruff format", "lint-imports", "mypy"}
     hooks = re.findall(r"entry: \.venv/bin/(.*)", (ROOT / ".pre-commit-config.yaml").read_text())
     assert {hook.removesuffix(" --force-exclude") for hook in hooks} == tools
     (lint,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)

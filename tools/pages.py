@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,26 +133,20 @@ MODULES = (
 
 
 def rooms() -> dict[str, list[str]]:
-    """Each public room, and the full names of what is written in it."""
-    found: dict[str, list[str]] = {}
-    for module, names in _imported(PACKAGE / "__init__.pyi"):
-        room = module.removeprefix("snapsure.")
-        if room == "snapsure":  # `errors`, a module
-            continue
-        facade, written = PACKAGE / room / "__init__.py", names
-        if facade.exists():
-            written = [name for _, inner in _imported(facade) for name in inner]
-        found[room] = [
-            f"snapsure.{name}" if names == ["*"] or name in names else f"{module}.{name}"
-            for name in written
-        ]
+    """Give the public names of each room, in full; those of `snapsure` itself come first."""
+    top = _imported_names(PACKAGE / "__init__.pyi")
+    found = {}
+    for room in top:
+        if (facade := PACKAGE / room / "__init__.py").exists():
+            names = _imported_names(facade)
+            found[room] = [f"snapsure.{name}" for name in names if name in top]
+            found[room] += [f"snapsure.{room}.{name}" for name in names if name not in top]
     return found
 
 
-def _imported(path: Path) -> Iterator[tuple[str, list[str]]]:
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom):
-            yield str(node.module), [alias.name for alias in node.names]
+def _imported_names(path: Path) -> list[str]:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return [alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
 
 
 def api_page(room: str) -> str:
@@ -160,9 +154,7 @@ def api_page(room: str) -> str:
     if room in MODULES:
         return f"# snapsure.{room}\n\n::: snapsure.{room}\n    options:\n{_UNTITLED}"
     about = f"::: snapsure.{room}\n    options:\n      members: false\n" + _UNTITLED
-    # Names that can be imported from `snapsure` come first.
-    names = sorted(rooms()[room], key=lambda name: name.count("."))
-    return "\n".join([f"# {room}\n", about, *(f"::: {name}\n" for name in names)])
+    return "\n".join([f"# {room}\n", about, *(f"::: {name}\n" for name in rooms()[room])])
 
 
 def cli_page() -> str:

@@ -1,17 +1,58 @@
-"""The rooms whose names are public. Each name is written once, in its room's `__init__.py`."""
+"""The names of `__init__.py`, for type checkers. A test compares the two."""
 
+from snapsure import decisions as decisions
 from snapsure import errors as errors
-from snapsure.decisions import *
-from snapsure.estimators import *
-from snapsure.evaluation import *
-from snapsure.kappas import *
-from snapsure.metrics import *
-from snapsure.networks import *
-from snapsure.predictor import *
-from snapsure.report import *
-from snapsure.scoring import *
-from snapsure.snapshots import *
+from snapsure import estimators as estimators
+from snapsure import evaluation as evaluation
+from snapsure import kappas as kappas
+from snapsure import metrics as metrics
+from snapsure import networks as networks
+from snapsure import predictor as predictor
+from snapsure import report as report
+from snapsure import scoring as scoring
+from snapsure import snapshots as snapshots
+from snapsure import table as table
+from snapsure import training as training
+from snapsure.decisions import Monitor as Monitor
+from snapsure.decisions import Platt as Platt
+from snapsure.decisions import Threshold as Threshold
+from snapsure.estimators import AES as AES
+from snapsure.estimators import LES as LES
+from snapsure.estimators import PES as PES
+from snapsure.evaluation import Board as Board
+from snapsure.evaluation import Result as Result
+from snapsure.evaluation import compare as compare
+from snapsure.evaluation import evaluate as evaluate
+from snapsure.kappas import MCDropout as MCDropout
+from snapsure.kappas import NNDistance as NNDistance
+from snapsure.kappas import SoftmaxResponse as SoftmaxResponse
+from snapsure.metrics import Interval as Interval
+from snapsure.metrics import RCCurve as RCCurve
+from snapsure.metrics import RiskCoverageSketch as RiskCoverageSketch
+from snapsure.metrics import augrc as augrc
+from snapsure.metrics import aurc as aurc
+from snapsure.metrics import aurc_optimal as aurc_optimal
+from snapsure.metrics import bootstrap as bootstrap
+from snapsure.metrics import bootstrap_difference as bootstrap_difference
+from snapsure.metrics import brier as brier
+from snapsure.metrics import coverage_at_risk as coverage_at_risk
+from snapsure.metrics import eaurc as eaurc
+from snapsure.metrics import ece as ece
+from snapsure.metrics import naurc as naurc
+from snapsure.metrics import nll as nll
+from snapsure.metrics import rc_curve as rc_curve
+from snapsure.metrics import risk_at_coverage as risk_at_coverage
+from snapsure.predictor import Answer as Answer
+from snapsure.predictor import Predictor as Predictor
+from snapsure.report import Report as Report
+from snapsure.scoring import score as score
+from snapsure.snapshots import Budget as Budget
+from snapsure.snapshots import Ensemble as Ensemble
+from snapsure.snapshots import Evenly as Evenly
+from snapsure.snapshots import EveryEpoch as EveryEpoch
+from snapsure.snapshots import Recorder as Recorder
+from snapsure.snapshots import SnapshotStore as SnapshotStore
 from snapsure.table import ScoreTable as ScoreTable
-from snapsure.training import *
+from snapsure.training import Student as Student
 
 __version__: str

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from snapsure import ScoreTable, SnapshotStore, Splits, confidences, evaluate
+from snapsure import ScoreTable, SnapshotStore, evaluate
+from snapsure.evaluation import Splits, confidences
 from tests.evaluation.test_evaluate import simulated
 from tests.support import processes
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, multinomial
 
-from snapsure import Threshold
+from snapsure import Threshold, _json
 from snapsure.decisions import upper_bound
 from snapsure.decisions._binomial import needed, so_few
 from snapsure.decisions._promise import rungs
@@ -335,8 +335,10 @@ def test_saved_and_loaded(tmp_path, make):
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
-    (tmp_path / "threshold.json").write_text('{"format": "snapsure Threshold 2", "theta": 1}')
-    with pytest.raises(CorruptFile, match="must be a saved Threshold, got something else"):
+    (tmp_path / "threshold.json").write_bytes(
+        _json.text({"format": "snapsure Threshold 2", "theta": 1})
+    )
+    with pytest.raises(CorruptFile, match=r"must be a saved Threshold.*`coverage`"):
         Threshold.load(tmp_path / "threshold.json")
 
 

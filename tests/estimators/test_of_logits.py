@@ -2,8 +2,8 @@
 
 import pytest
 
-from snapsure import MaxLogitPNorm, Temperature
 from snapsure.errors import InvalidInput
+from snapsure.estimators import MaxLogitPNorm, Temperature
 from tests.support.tables import of_logits
 
 OF_LOGITS = [MaxLogitPNorm, Temperature]

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from snapsure import MaxLogitPNorm, aurc
+from snapsure import aurc
 from snapsure.errors import InvalidInput, NotFitted
+from snapsure.estimators import MaxLogitPNorm
 from tests.support.tables import of_logits
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from snapsure import SPTD
 from snapsure.errors import InvalidInput
+from snapsure.estimators import SPTD
 from tests.support.tables import of_labels
 
 LABELS = np.random.default_rng(0).integers(3, size=(12, 50))

@@ -5,8 +5,9 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from snapsure import Temperature, aurc
+from snapsure import aurc
 from snapsure.errors import InvalidInput, NotFitted
+from snapsure.estimators import Temperature
 from snapsure.estimators._logits import top_log_odds
 from snapsure.estimators._temperature import _odds_over_grid, _slope
 from tests.support.tables import of, of_logits

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from snapsure import Run, ScoreTable
+from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.evaluation import Run
 from snapsure.evaluation._archive import _small, finish, open_contest, pack, place, save
 from tests.evaluation.test_compare import run_of
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from snapsure import Final, Platt, Run, ScoreTable, Threshold
+from snapsure import Platt, ScoreTable, Threshold
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.evaluation import choose
+from snapsure.estimators import Final
+from snapsure.evaluation import Run, choose
 from snapsure.evaluation._choose import _methods, choose_estimator
 from snapsure.evaluation._run import passes_of
 from tests.evaluation.test_compare import run_of

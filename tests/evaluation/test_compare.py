@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from snapsure import AES, LES, PES, SPTD, Platt, Run, ScoreTable, augrc, aurc, compare, eaurc, nll
+from snapsure import AES, LES, PES, Platt, ScoreTable, augrc, aurc, compare, eaurc, nll
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.estimators import MaxLogitPNorm, Temperature
-from snapsure.evaluation import Halves
+from snapsure.estimators import SPTD, MaxLogitPNorm, Temperature
+from snapsure.evaluation import Halves, Run
 from snapsure.evaluation._archive import open_contest, place, save
 from snapsure.evaluation._board import _holm
 from snapsure.evaluation._contest import contest

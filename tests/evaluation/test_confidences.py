@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from snapsure import AES, LES, PES, Final, Platt, ScoreTable, confidences
+from snapsure import AES, LES, PES, Platt, ScoreTable
 from snapsure.errors import InvalidInput
+from snapsure.estimators import Final
+from snapsure.evaluation import confidences
 from tests.evaluation.test_evaluate import simulated
 
 

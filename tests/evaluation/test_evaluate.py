@@ -13,7 +13,6 @@ from snapsure import (
     LES,
     PES,
     Platt,
-    Run,
     ScoreTable,
     bootstrap_difference,
     brier,
@@ -23,7 +22,7 @@ from snapsure import (
     nll,
 )
 from snapsure.errors import InvalidInput
-from snapsure.evaluation import Halves, Splits
+from snapsure.evaluation import Halves, Run, Splits
 from snapsure.evaluation._methods import SHOWN, methods_of
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from snapsure import Run, ScoreTable, compare, evaluate
+from snapsure import ScoreTable, compare, evaluate
 from snapsure.errors import InvalidInput
+from snapsure.evaluation import Run
 from snapsure.evaluation._numbers import best_curve, gain
 from tests.evaluation.test_compare import run_of
 from tests.evaluation.test_evaluate import simulated

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from snapsure import eaurc, trajectories
+from snapsure import eaurc
+from snapsure.evaluation import trajectories
 
 
 def test_against_the_plain_definition():

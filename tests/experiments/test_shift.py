@@ -10,7 +10,8 @@ from lightning.fabric import Fabric
 from PIL import Image
 
 from experiments import shift
-from snapsure import AES, LES, Final, eaurc, score
+from snapsure import AES, LES, eaurc, score
+from snapsure.estimators import Final
 from snapsure.paper import recipes
 from snapsure.paper.run import Study, claim, train_one
 from snapsure.paper.train import build, validation

@@ -6,20 +6,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import log_softmax
 
-from snapsure import (
-    AES,
-    LES,
-    PES,
-    SPTD,
-    BestSnapshot,
-    MaxLogitPNorm,
-    Monitor,
-    Platt,
-    ScoreTable,
-    Temperature,
-    Threshold,
-    eaurc,
-)
+from snapsure import AES, LES, PES, Monitor, Platt, ScoreTable, Threshold, eaurc
+from snapsure.estimators import SPTD, BestSnapshot, MaxLogitPNorm, Temperature
 from tests.estimators.test_pes import slow_confidence, slow_fit
 from tests.estimators.test_pnorm import slow as slow_pnorm
 from tests.fuzz.judge import Wrong, column, near, outcome, shape_of

@@ -14,9 +14,10 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
-from snapsure import Evenly, Numbered, SelfAdaptive, SnapshotStore, SoftmaxResponse, score
+from snapsure import Evenly, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
 from snapsure.integrations.lightning import SnapshotCallback
+from snapsure.training import Numbered, SelfAdaptive
 from tests.support import processes
 
 pytestmark = [

@@ -32,8 +32,9 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 from xgboost import XGBClassifier
 
-from snapsure import Final, ScoreTable, Threshold
+from snapsure import ScoreTable, Threshold
 from snapsure.errors import Infeasible, InvalidInput
+from snapsure.estimators import Final
 from snapsure.evaluation._choose import choose_estimator
 from snapsure.integrations.sklearn import Decision, SelectiveEstimator, _held_out
 from snapsure.integrations.trees import score_stages

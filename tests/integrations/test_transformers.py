@@ -17,20 +17,10 @@ from transformers import (
     ViTConfig,
 )
 
-from snapsure import (
-    CorrectnessRanking,
-    Evenly,
-    MCDropout,
-    NNDistance,
-    Numbered,
-    Report,
-    SelfAdaptive,
-    SnapshotStore,
-    SoftmaxResponse,
-    score,
-)
+from snapsure import Evenly, MCDropout, NNDistance, Report, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput, WrongArchitecture
 from snapsure.integrations.transformers import PointLossTrainer, SnapshotCallback
+from snapsure.training import CorrectnessRanking, Numbered, SelfAdaptive
 from tests.support.texts import LIBRARIES, docstrings
 
 # PyTorch pins memory for an accelerator that is not there, at the Trainer's wish.

@@ -30,8 +30,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
-from snapsure import AES, Report, ScoreTable, Splits, eaurc, evaluate
+from snapsure import AES, Report, ScoreTable, eaurc, evaluate
 from snapsure.errors import InvalidInput, NotFitted
+from snapsure.evaluation import Splits
 from snapsure.integrations.trees import score_stages
 from tests.support.processes import run
 

@@ -6,8 +6,9 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
-from snapsure import DeepKNN, NNDistance, score
+from snapsure import NNDistance, score
 from snapsure.errors import InvalidInput
+from snapsure.kappas import DeepKNN
 from snapsure.testing import KappaContract, kappa_of, small_network
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from snapsure import Doctor
+from snapsure.kappas import Doctor
 from snapsure.kappas._base import softmax_of
 from snapsure.kappas._logits import Logits
 from snapsure.testing import KappaContract

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from snapsure import Energy, MaxLogit
 from snapsure.errors import InvalidInput
+from snapsure.kappas import Energy, MaxLogit
 from snapsure.kappas._logits import Logits
 from snapsure.kappas._squash import squash
 from snapsure.testing import KappaContract, kappa_of, small_network

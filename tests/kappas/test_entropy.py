@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from snapsure import Entropy
+from snapsure.kappas import Entropy
 from snapsure.kappas._logits import Logits
 from snapsure.testing import KappaContract
 

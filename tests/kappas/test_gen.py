@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from snapsure import GEN
 from snapsure.errors import InvalidInput
+from snapsure.kappas import GEN
 from snapsure.kappas._logits import Logits
 from snapsure.testing import KappaContract
 

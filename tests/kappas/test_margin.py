@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from snapsure import Margin
+from snapsure.kappas import Margin
 from snapsure.kappas._logits import Logits
 from snapsure.testing import KappaContract
 

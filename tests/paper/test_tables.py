@@ -6,18 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from snapsure import (
-    AES,
-    LES,
-    PES,
-    Platt,
-    ScoreTable,
-    bootstrap_difference,
-    brier,
-    eaurc,
-    nll,
-    trajectories,
-)
+from snapsure import AES, LES, PES, Platt, ScoreTable, bootstrap_difference, brier, eaurc, nll
+from snapsure.evaluation import trajectories
 from snapsure.paper import tables
 from snapsure.paper.archive import Experiment
 from tests.evaluation.test_evaluate import simulated

@@ -6,21 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import (
-    AES,
-    LES,
-    PES,
-    SPTD,
-    Ensemble,
-    Final,
-    Margin,
-    Platt,
-    Predictor,
-    SnapshotStore,
-    Threshold,
-    score,
-)
+from snapsure import AES, LES, PES, Ensemble, Platt, Predictor, SnapshotStore, Threshold, score
 from snapsure.errors import InvalidInput
+from snapsure.estimators import SPTD, Final
+from snapsure.kappas import Margin
 from snapsure.predictor._parts import rows_of
 from tests.support.deployed import fitted
 

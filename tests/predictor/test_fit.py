@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from snapsure import LES, Final, Predictor, ScoreTable, SnapshotStore
+from snapsure import LES, Predictor, ScoreTable, SnapshotStore
 from snapsure.errors import Infeasible, InvalidInput
+from snapsure.estimators import Final
 from snapsure.evaluation._choose import choose_estimator
 
 pytestmark = pytest.mark.slow

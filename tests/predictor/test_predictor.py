@@ -8,22 +8,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from snapsure import (
-    AES,
-    LES,
-    SPTD,
-    Ensemble,
-    Final,
-    Margin,
-    MCDropout,
-    NNDistance,
-    Platt,
-    Predictor,
-    Temperature,
-    Threshold,
-    score,
-)
+from snapsure import AES, LES, Ensemble, MCDropout, NNDistance, Platt, Predictor, Threshold, score
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted
+from snapsure.estimators import SPTD, Final, Temperature
+from snapsure.kappas import Margin
 from snapsure.predictor import _scorer
 from tests.support.deployed import ESTIMATORS, fitted
 

@@ -17,9 +17,9 @@ from snapsure import (
     evaluate,
     nll,
     rc_curve,
-    trajectories,
 )
 from snapsure.errors import Infeasible, InvalidInput
+from snapsure.evaluation import trajectories
 from snapsure.report.accepting import DELTAS, POSITIONS, positions_of
 from snapsure.report.advice import METHODS, RISKS, advise, best_of, judged
 from snapsure.report.findings import find, plain

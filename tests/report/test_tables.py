@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from snapsure import Run, compare
+from snapsure import compare
+from snapsure.evaluation import Run
 from snapsure.report.tables import (
     Column,
     Table,

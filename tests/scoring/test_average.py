@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from snapsure import AES, SnapshotStore, SoftmaxResponse, average_weights, score
+from snapsure import AES, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput, WrongArchitecture
+from snapsure.scoring import average_weights
 
 
 def plain():

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from snapsure import Ensemble, LocalExecutor, MCDropout, NNDistance, SoftmaxResponse, score
+from snapsure import Ensemble, MCDropout, NNDistance, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
-from snapsure.scoring import _plan
+from snapsure.scoring import LocalExecutor, _plan
 from snapsure.scoring._executor import Executor
 from snapsure.scoring._plan import Piece, make_plan
 from snapsure.scoring._queue import Queue

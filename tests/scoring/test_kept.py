@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import LocalExecutor, MCDropout, SnapshotStore, SoftmaxResponse, score
+from snapsure import MCDropout, SnapshotStore, SoftmaxResponse, score
 from snapsure.networks._runner import Runner
-from snapsure.scoring import _kept, _plan
+from snapsure.scoring import LocalExecutor, _kept, _plan
 from tests.scoring.test_claim import files
 
 X, Y = torch.rand(1000, 4, generator=torch.Generator().manual_seed(1)), torch.arange(1000) % 3

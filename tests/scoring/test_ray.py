@@ -21,17 +21,9 @@ import torch
 from ray.cluster_utils import Cluster
 from torch.utils.data import DataLoader, TensorDataset
 
-from snapsure import (
-    Ensemble,
-    MCDropout,
-    NNDistance,
-    RayExecutor,
-    SnapshotStore,
-    SoftmaxResponse,
-    score,
-)
+from snapsure import Ensemble, MCDropout, NNDistance, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput, ScoringFailed
-from snapsure.scoring import _plan
+from snapsure.scoring import RayExecutor, _plan
 from snapsure.scoring._plan import make_plan
 from snapsure.scoring._ray import _Job
 from tests.scoring.test_score import files_of
@@ -214,7 +206,8 @@ def test_a_node_removed_in_mid_run(digits, cluster, tmp_path, undisturbed):
 DRIVER = """
     import sys, torch
     from torch.utils.data import DataLoader
-    from snapsure import MCDropout, NNDistance, RayExecutor, SnapshotStore, SoftmaxResponse, score
+    from snapsure import MCDropout, NNDistance, SnapshotStore, SoftmaxResponse, score
+    from snapsure.scoring import RayExecutor
     from snapsure.scoring import _plan
     from tests.support.network import digits_network
     from tests.support.faults import Held

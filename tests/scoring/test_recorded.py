@@ -4,20 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from snapsure import (
-    AES,
-    DeepKNN,
-    Doctor,
-    Energy,
-    Ensemble,
-    Entropy,
-    Margin,
-    MaxLogit,
-    MCDropout,
-    SoftmaxResponse,
-    score,
-)
+from snapsure import AES, Ensemble, MCDropout, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
+from snapsure.kappas import DeepKNN, Doctor, Energy, Entropy, Margin, MaxLogit
 from snapsure.kappas._logits import Logits
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring._recorded import averaged_probabilities, recorded

@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from snapsure import (
     AES,
     Ensemble,
-    LocalExecutor,
     MCDropout,
     NNDistance,
     ScoreTable,
@@ -24,7 +23,7 @@ from snapsure import (
     score,
 )
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
-from snapsure.scoring import _plan
+from snapsure.scoring import LocalExecutor, _plan
 from tests.support import processes
 
 

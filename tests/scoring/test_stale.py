@@ -6,8 +6,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from snapsure import LocalExecutor, NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
+from snapsure import NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
+from snapsure.scoring import LocalExecutor
 from snapsure.scoring._worker import Worker
 
 pytestmark = pytest.mark.slow

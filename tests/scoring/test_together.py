@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import Entropy, NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
+from snapsure import NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
+from snapsure.kappas import Entropy
 from snapsure.scoring import _plan
 from tests.support.processes import forked, until
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import Ensemble, Snapshots, SnapshotStore
+from snapsure import Ensemble, SnapshotStore
 from snapsure.errors import InvalidInput
+from snapsure.snapshots import Snapshots
 from tests.support.refusals import refuses
 
 

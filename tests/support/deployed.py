@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from snapsure import AES, LES, PES, BestSnapshot, Final, Platt, SoftmaxResponse, Threshold, score
+from snapsure import AES, LES, PES, Platt, SoftmaxResponse, Threshold, score
+from snapsure.estimators import BestSnapshot, Final
 
 ESTIMATORS = [Final(), AES(k=3), BestSnapshot(), PES(), LES(k=4)]
 

@@ -14,22 +14,18 @@ from snapsure import (
     AES,
     LES,
     PES,
-    SPTD,
-    BestSnapshot,
-    Final,
-    MaxLogitPNorm,
     Monitor,
     Platt,
     Predictor,
     ScoreTable,
     SnapshotStore,
-    Temperature,
     Threshold,
     _files,
     _json,
     score,
 )
 from snapsure.cli._inputs import note_source, source_of
+from snapsure.estimators import SPTD, BestSnapshot, Final, MaxLogitPNorm, Temperature
 from snapsure.evaluation import _archive
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.networks._reference import Reference, written

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from snapsure import CorrectnessRanking, SelfAdaptive
 from snapsure.errors import InvalidInput
+from snapsure.training import CorrectnessRanking, SelfAdaptive
 
 POINTS, CLASSES = 12, 4
 

@@ -6,9 +6,9 @@ What they need is imported where it is used: `snapsure --help` is quick.
 import csv
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 from zipfile import is_zipfile
 
 from snapsure import _files, _json
@@ -261,14 +261,18 @@ def prefix_of(table: Path, given: str | None) -> str | None:
     return _source(table).get("prefix") if given is None else given
 
 
-def _source(table: Path) -> dict[str, Any]:
-    schema = {"model": str, "snapshots": str, "prefix?": (str, None)}
-    what, remedy = (
-        "what `snapsure score` left beside its scores",
-        "delete it, and say it by options",
-    )
+class _Source(TypedDict):
+    """What `source.json` holds."""
+
+    model: str
+    snapshots: str
+    prefix: NotRequired[str | None]
+
+
+def _source(table: Path) -> Mapping[str, Any]:
+    what, remedy = "the file that `snapsure score` wrote", "delete it, and pass the options instead"
     try:
-        return dict(_json.load(table / _SOURCE, what, schema, remedy))
+        return _json.load(table / _SOURCE, what, _Source, remedy)
     except FileNotFoundError:
         return {}
 

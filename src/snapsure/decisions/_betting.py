@@ -7,10 +7,12 @@ and 1 / wealth a level that no number of looks weakens.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
+from snapsure import _json
 from snapsure._types import Bools, Floats
 from snapsure.errors import InvalidInput
 from snapsure.metrics._bootstrap import Interval
@@ -123,19 +125,8 @@ class Bets:
         observed = float(np.average(claims, weights=rich[:, question]))
         return Crossing(point, question, expected, observed)
 
-    @staticmethod
-    def schema(questions: int, odds: Sequence[float]) -> dict[str, Any]:
-        """What `state` is, as `_json` checks it."""
-        return {
-            "points": range(2**63),
-            "now": float,
-            "peak": float,
-            "crossing": (None, [int, int, float, float]),
-            "log_wealth": [float] * (questions * len(odds)),
-        }
-
     @property
-    def state(self) -> dict[str, Any]:
+    def state(self) -> "BetsState":
         """All that changes, for JSON: floats are written so that they are read back exactly."""
         return {
             "points": self.points,
@@ -145,12 +136,24 @@ class Bets:
             "log_wealth": self._log_wealth.tolist(),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: "BetsState") -> None:
         """Take up where `state` was read."""
         log_wealth = np.array(state["log_wealth"], dtype=np.float64)
+        if log_wealth.shape != self._log_wealth.shape:
+            raise ValueError("a wealth for each bet")
         self.points, self.now, self.peak = state["points"], state["now"], state["peak"]
         self.crossing = None if state["crossing"] is None else Crossing(*state["crossing"])
         self._log_wealth = log_wealth
+
+
+class BetsState(TypedDict):
+    """What a file holds of bets."""
+
+    points: _json.Count
+    now: float
+    peak: float
+    crossing: Crossing | None
+    log_wealth: list[float]
 
 
 class RankCuts:
@@ -193,16 +196,8 @@ class RankCuts:
         self._drawn += n
         return above, chance
 
-    @staticmethod
-    def schema(cuts: int) -> dict[str, Any]:
-        """What `state` is, as `_json` checks it."""
-        floats, ints = [float] * cuts, [range(2**63)] * cuts
-        seed = range(1 << 4096)  # of any length
-        whole = {"gaps": range(1, 2**63), "seed": seed, "drawn": range(2**63)}
-        return {"kappa": floats, "ties": floats, "above": ints, **whole}
-
     @property
-    def state(self) -> dict[str, Any]:
+    def state(self) -> "CutsState":
         """All there is, for JSON."""
         return {
             "kappa": self.kappa.tolist(),
@@ -214,13 +209,26 @@ class RankCuts:
         }
 
     @classmethod
-    def restored(cls, state: dict[str, Any]) -> "RankCuts":
+    def restored(cls, state: "CutsState") -> "RankCuts":
         """Take up where `state` was read."""
+        if len({len(state["kappa"]), len(state["ties"]), len(state["above"])}) > 1:
+            raise ValueError("a value, a tie and a count for each cut")
         cuts = cls.__new__(cls)
         cuts.kappa, cuts._ties = (np.array(state[name], dtype=float) for name in ("kappa", "ties"))
         cuts._above = np.array(state["above"], dtype=np.int64)
         cuts._gaps, cuts._seed, cuts._drawn = state["gaps"], state["seed"], state["drawn"]
         return cuts
+
+
+class CutsState(TypedDict):
+    """What a file holds of cuts."""
+
+    kappa: list[float]
+    ties: list[float]
+    above: list[_json.Count]
+    gaps: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    seed: Annotated[int, Meta(ge=0)]  # of any length
+    drawn: _json.Count
 
 
 def rate_interval(yes: int, n: int, alpha: float) -> Interval:

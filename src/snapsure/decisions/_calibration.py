@@ -1,9 +1,8 @@
 """From a confidence to the probability of being right."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +12,13 @@ from snapsure._logistic import logit, platt_curve, sigmoid
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput, NotFitted
 
-SCHEMA = {"slope": float, "intercept": float, "log_odds": bool}
+
+class PlattState(TypedDict):
+    """What a saved Platt holds."""
+
+    slope: float
+    intercept: float
+    log_odds: bool
 
 
 class Platt:
@@ -78,20 +83,20 @@ class Platt:
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
-        _json.write(path, "Platt", self.as_dict())
+        _json.write(path, "Platt", {**self.as_dict()})
 
     @classmethod
     def load(cls, path: str | Path) -> "Platt":
         """Read what `save` wrote."""
-        return cls.from_dict(_json.read(path, "Platt", SCHEMA))
+        return cls.from_dict(_json.read(path, "Platt", PlattState))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> PlattState:
         """The curve, in JSON's types."""
         (slope, intercept), log_odds = self._known()
         return {"slope": slope, "intercept": intercept, "log_odds": log_odds}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Platt":
+    def from_dict(cls, content: PlattState) -> "Platt":
         """What `as_dict` told of."""
         platt = cls()
         platt._fitted = (content["slope"], content["intercept"]), content["log_odds"]

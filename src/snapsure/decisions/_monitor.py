@@ -3,15 +3,16 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
 from snapsure._types import Bools, Floats
 from snapsure.decisions._alarm import Alarm
-from snapsure.decisions._betting import Bets, RankCuts, rate_interval
+from snapsure.decisions._betting import Bets, BetsState, CutsState, RankCuts, rate_interval
 from snapsure.decisions._threshold import Threshold
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.metrics._bootstrap import Interval
@@ -28,15 +29,24 @@ _BLOCK = 1 << 12
 
 _COUNTS = ("streams", "seen", "accepted", "labelled", "wrong")
 _TERMS = ("theta", "expected_coverage", "promise", "alpha")
-_SCHEMA = {
-    **dict.fromkeys(_TERMS, float),
-    "promise": (slice(0, 1), None),
-    "alpha": slice(0, 1),
-    **dict.fromkeys(_COUNTS, int),
-    "risk_bets": (Bets.schema(1, _RISK_ODDS), None),
-    "shift_bets": (Bets.schema(_CUTS, _SHIFT_ODDS), None),
-    "cuts": (RankCuts.schema(_CUTS), None),
-}
+_Fraction = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class _MonitorState(TypedDict):
+    """What a saved monitor holds."""
+
+    theta: float
+    expected_coverage: float
+    promise: _Fraction | None
+    alpha: _Fraction
+    streams: _json.Integer
+    seen: _json.Integer
+    accepted: _json.Integer
+    labelled: _json.Integer
+    wrong: _json.Integer
+    risk_bets: BetsState | None
+    shift_bets: BetsState | None
+    cuts: CutsState | None
 
 
 class Monitor:
@@ -301,7 +311,7 @@ class Monitor:
     @classmethod
     def load(cls, path: str | Path) -> "Monitor":
         """Read what `save` wrote."""
-        content = _json.read(path, "Monitor", _SCHEMA)
+        content = _json.read(path, "Monitor", _MonitorState)
         try:
             return cls.from_dict(content)
         except (TypeError, ValueError, ArithmeticError):  # parts that contradict each other

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypedDict
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
@@ -17,17 +18,18 @@ from snapsure.errors import Infeasible, InvalidInput
 from snapsure.metrics._bootstrap import Interval
 from snapsure.metrics._rank import tie_groups
 
-_MAYBE = (float, None)
-SCHEMA = {
-    "theta": _MAYBE,
-    "coverage": float,
-    "risk": _MAYBE,
-    "delta": _MAYBE,
-    "n": (int, None),
-    "within": {str: float},
-    "groups": (None, [[(str, int), _MAYBE], ...]),
-    "cost": (None, [float, float, float]),
-}
+
+class ThresholdState(TypedDict):
+    """What a saved threshold holds; an infinite threshold is None."""
+
+    theta: float | None
+    coverage: float
+    risk: float | None
+    delta: float | None
+    n: _json.Integer | None
+    within: dict[str, float]
+    groups: Annotated[list[tuple[str | _json.Integer, float | None]], Meta(min_length=1)] | None
+    cost: Interval | None
 
 
 class Threshold:
@@ -262,29 +264,40 @@ class Threshold:
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON, the promise with it."""
-        _json.write(path, "Threshold", self.as_dict())
+        _json.write(path, "Threshold", {**self.as_dict()})
 
     @classmethod
     def load(cls, path: str | Path) -> "Threshold":
         """Read what `save` wrote."""
-        return cls.from_dict(_json.read(path, "Threshold", SCHEMA))
+        return cls.from_dict(_json.read(path, "Threshold", ThresholdState))
 
-    def as_dict(self) -> dict[str, Any]:
-        """All of it in JSON's types; an infinite threshold as None."""
-        groups = self.groups and [[name, _finite(theta)] for name, theta in self.groups.items()]
-        content = {key: getattr(self, key) for key in SCHEMA}
-        return content | {"theta": _finite(self.theta), "groups": groups}
+    def as_dict(self) -> ThresholdState:
+        """Give all of it in JSON's types; an infinite threshold as None."""
+        groups = self.groups and [(name, _finite(theta)) for name, theta in self.groups.items()]
+        return {
+            "theta": _finite(self.theta),
+            "coverage": self.coverage,
+            "risk": self.risk,
+            "delta": self.delta,
+            "n": self.n,
+            "within": self.within,
+            "groups": groups or None,
+            "cost": self.cost,
+        }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Threshold":
-        """What `as_dict` told of."""
+    def from_dict(cls, content: ThresholdState) -> "Threshold":
+        """Make what `as_dict` describes."""
         groups, cost = content["groups"], content["cost"]
         return cls(
             _from_finite(content["theta"]),
             content["coverage"],
-            groups=groups and {name: _from_finite(theta) for name, theta in groups},
-            cost=cost and Interval(*cost),
-            **{key: content[key] for key in ("risk", "delta", "n", "within")},
+            risk=content["risk"],
+            delta=content["delta"],
+            n=content["n"],
+            within=content["within"],
+            groups=None if groups is None else {name: _from_finite(at) for name, at in groups},
+            cost=None if cost is None else Interval(*cost),
         )
 
 

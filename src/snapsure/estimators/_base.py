@@ -9,9 +9,10 @@ that holds only the snapshots an estimator needs gives the same answers.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
 from snapsure import _json, _validate
 from snapsure._types import Floats, Ints
@@ -24,13 +25,26 @@ State = dict[str, Any]
 EQUAL = 1e-13
 
 
+class Fitted(TypedDict):
+    """What every fitted estimator saves."""
+
+    kappa: str
+    final: _json.Integer
+    epochs: Annotated[list[_json.Integer], Meta(min_length=1)]
+
+
+class _Saved(TypedDict):
+    settings: dict[str, Any]
+    fitted: dict[str, Any] | None
+
+
 class Estimator(ABC):
     """One confidence per point from a score table."""
 
     learns: ClassVar[bool] = True  # from labelled points; else `fit` may be left out
     calibrated: bool = False  # whether its confidence is a probability of being right
     of_kappa: ClassVar[bool] = True  # else it works on labels or logits, whatever κ there is
-    finds: ClassVar[dict[str, Any]] = {}  # what `_learn` gives besides epochs, as a `_json` schema
+    fitted_type: ClassVar[type] = Fitted  # what `_learn` gives: a `TypedDict` for `_json`
 
     def __init__(self) -> None:
         self._state: State | None = None
@@ -130,10 +144,13 @@ class Estimator(ABC):
         return estimator
 
     @classmethod
-    def schema(cls) -> dict[str, Any]:
-        """What `as_dict` gives, as `_json` checks it."""
-        fitted = {"kappa": str, "final": int, "epochs": [int, ...], **cls.finds}
-        return {"settings": dict, "fitted": fitted if cls.learns else (fitted, None)}
+    def from_file(cls, content: Any, path: str | Path, what: str, remedy: str) -> Self:
+        """Make what `as_dict` describes, after checking it; the texts are for `CorruptFile`."""
+        saved = _json.convert(content, _Saved, path, what, remedy)
+        if cls.learns or saved["fitted"] is not None:
+            known: State = _json.convert(saved["fitted"], cls.fitted_type, path, what, remedy)
+            saved["fitted"] = {**(saved["fitted"] or {}), **known}
+        return cls.from_dict(saved)
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
@@ -142,7 +159,9 @@ class Estimator(ABC):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
-        return cls.from_dict(_json.read(path, cls.__name__, cls.schema()))
+        what, remedy = f"a saved {cls.__name__}", "restore it, or save it again"
+        content = _json.read(path, cls.__name__, dict[str, Any])
+        return cls.from_file(content, path, what, remedy)
 
 
 def refuse_no_table(table: Any) -> None:

@@ -3,23 +3,30 @@
 PES picks one snapshot per layer, AES weighs all alike; a logistic regression learns the weights.
 """
 
-import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from msgspec import Meta
 
 from snapsure import _validate
 from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
 from snapsure._spacing import choose
 from snapsure._types import Bools, Floats, Ints
 from snapsure.errors import CorruptFile
-from snapsure.estimators._base import Estimator, State, rows_of
+from snapsure.estimators._base import Estimator, Fitted, State, rows_of
 from snapsure.estimators._search import Search, penalty, standard
 from snapsure.table import ScoreTable
 
 # With fewer errors than this, or fewer right points, k weights cannot be learnt.
 _FEW = 30
+
+
+class _FittedLES(Fitted):
+    fallback: bool
+    center: list[float]
+    spread: list[Annotated[float, Meta(gt=0)]]
+    weights: list[float]
 
 
 class LES(Estimator):
@@ -63,12 +70,7 @@ class LES(Estimator):
     """
 
     calibrated = True
-    finds: ClassVar[dict[str, Any]] = {
-        "fallback": bool,
-        "center": [float, ...],
-        "spread": [slice(0, math.inf), ...],
-        "weights": [float, ...],
-    }
+    fitted_type: ClassVar[type] = _FittedLES
 
     def __init__(self, k: int = 20, passes: int | None = None) -> None:
         super().__init__()

@@ -8,13 +8,14 @@ and one point to which that snapshot gives a high κ opens the layer to most oth
 """
 
 import math
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
+from msgspec import Meta
 
 from snapsure import _validate
 from snapsure._types import Bools, Floats, Ints, Matrix
-from snapsure.estimators._base import Estimator, State, best_snapshot, rows_of
+from snapsure.estimators._base import Estimator, Fitted, State, best_snapshot, rows_of
 from snapsure.metrics import eaurc
 from snapsure.table import ScoreTable
 
@@ -28,6 +29,10 @@ class Layer(NamedTuple):
     theta: float  # the largest κ that this snapshot gives to one of its points
     cut: int  # epoch of the snapshot that cut it off: that of the layer before, or the final one
     edge: float  # the largest κ that the cutting snapshot gives to one of its points
+
+
+class _FittedPES(Fitted):
+    layers: Annotated[list[Layer], Meta(min_length=1)]
 
 
 class PES(Estimator):
@@ -66,7 +71,7 @@ class PES(Estimator):
     [100, 100, 100]
     """
 
-    finds: ClassVar[dict[str, Any]] = {"layers": [[int, float, int, float], ...]}
+    fitted_type: ClassVar[type] = _FittedPES
 
     def __init__(self, layer: float = 1 / 3, assign: Assign = "layer") -> None:
         super().__init__()

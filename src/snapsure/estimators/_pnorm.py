@@ -8,10 +8,14 @@ import numpy as np
 from snapsure import _validate
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput
-from snapsure.estimators._base import EQUAL, Estimator, State
+from snapsure.estimators._base import EQUAL, Estimator, Fitted, State
 from snapsure.estimators._logits import logits_of, softmax_response, top_log_odds
 from snapsure.metrics import aurc
 from snapsure.table import ScoreTable
+
+
+class _FittedPNorm(Fitted):
+    p: float | None
 
 
 class MaxLogitPNorm(Estimator):
@@ -48,7 +52,7 @@ class MaxLogitPNorm(Estimator):
     """
 
     of_kappa: ClassVar[bool] = False
-    finds: ClassVar[dict[str, Any]] = {"p": (float, None)}
+    fitted_type: ClassVar[type] = _FittedPNorm
 
     def __init__(self, grid: Sequence[float] = tuple(range(10))) -> None:
         super().__init__()

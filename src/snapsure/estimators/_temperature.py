@@ -1,14 +1,15 @@
 """Temperature scaling: the final logits divided by one number."""
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from snapsure import _validate
 from snapsure._types import Floats, Ints, Matrix
 from snapsure.errors import InvalidInput
-from snapsure.estimators._base import EQUAL, Estimator, State
+from snapsure.estimators._base import EQUAL, Estimator, Fitted, State
 from snapsure.estimators._logits import labels_of, logits_of, softmax_response
 from snapsure.metrics import aurc
 from snapsure.table import ScoreTable
@@ -19,6 +20,10 @@ _GRID = np.arange(1, 200) / 100
 _COLDEST, _HOTTEST = 1e-6, 1e6
 _STEPS = 200
 _TOGETHER = 1 << 14  # logits that are divided at once: what a core's cache holds
+
+
+class _FittedTemperature(Fitted):
+    temperature: Annotated[float, Meta(gt=0)]
 
 
 class Temperature(Estimator):
@@ -52,7 +57,7 @@ class Temperature(Estimator):
     """
 
     of_kappa: ClassVar[bool] = False
-    finds: ClassVar[dict[str, Any]] = {"temperature": slice(0, math.inf)}
+    fitted_type: ClassVar[type] = _FittedTemperature
 
     def __init__(self, by: Literal["nll", "aurc"] = "nll") -> None:
         super().__init__()

@@ -12,7 +12,7 @@ in place of the one without.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -28,7 +28,14 @@ ABOUT = "contest.json"
 KNOWN = ", known classes"
 _STEPS = 256
 _AGAIN = "take it from the archive again"
-_SCHEMA = {"runs": {str: int}, "renamed?": {str: str}, "known?": {str: str}}
+
+
+class _Contest(TypedDict):
+    """What `contest.json` holds."""
+
+    runs: dict[str, _json.Count]
+    renamed: NotRequired[dict[str, str]]
+    known: NotRequired[dict[str, str]]
 
 
 def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Path) -> None:
@@ -63,7 +70,7 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
         raise InvalidInput(
             f"--from must be a folder with {ABOUT}, got none in {folder}: check the path"
         )
-    about = _json.load(path, "what tells of a contest", _SCHEMA, _AGAIN)
+    about = _json.load(path, "the description of a contest", _Contest, _AGAIN)
     counts, renamed, known = about["runs"], about.get("renamed", {}), about.get("known", {})
     try:
         whole = {

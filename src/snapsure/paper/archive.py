@@ -13,7 +13,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from snapsure import _files, _json
 from snapsure.errors import CorruptFile, InvalidInput
@@ -24,14 +26,19 @@ _ABOUT = "experiment.json"
 _EARLIER = "ensemble.npz"  # of all networks, as earlier versions called it
 _APART = "nn_distance"
 _AGAIN = "take it from the archive again"
-_SCHEMA = {
-    "dataset": str,
-    "scale": str,
-    "networks": [list, ...],
-    "seeds?": [int, ...],
-    "ensembles?": [[int, ...]],
-    "renamed?": {str: str},
-}
+_Seeds = Annotated[list[_json.Integer], Meta(min_length=1)]
+
+
+class _About(TypedDict):
+    """What `experiment.json` holds."""
+
+    dataset: str
+    scale: str
+    recipe: NotRequired[dict[str, Any]]
+    networks: Annotated[list[list[Any]], Meta(min_length=1)]
+    seeds: NotRequired[_Seeds]
+    ensembles: NotRequired[list[_Seeds]]
+    renamed: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Experiment:
                 f"{option} must be a folder with {_ABOUT}, got none in {folder}: check the path, "
                 "or let the experiment finish"
             )
-        about = _json.load(path, "what tells of an experiment", _SCHEMA, _AGAIN)
+        about = _json.load(path, "the description of an experiment", _About, _AGAIN)
         count, renamed, seeds = len(about["networks"]), about.get("renamed", {}), _seeds(about)
         if len(set(seeds)) != count:
             raise CorruptFile(

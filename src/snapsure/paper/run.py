@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from lightning.fabric import Fabric
 
@@ -161,8 +162,8 @@ def claim(study: Study) -> None:
     _ = study.recipe
     path = study.out / "study.json"
     about = {"dataset": study.dataset, "scale": study.scale}
-    again = "restore it, or choose another folder"
-    if path.exists() and _json.load(path, "what tells of an experiment", dict, again) != about:
+    what, again = "the description of an experiment", "restore it, or choose another folder"
+    if path.exists() and _json.load(path, what, dict[str, Any], again) != about:
         raise InvalidInput(
             f"--out must be of {study.dataset} at scale {study.scale}, got {study.out}, which "
             "holds another experiment: choose another folder"

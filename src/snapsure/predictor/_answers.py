@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
+import msgspec
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
@@ -29,9 +30,16 @@ from snapsure.predictor._predictor import Answer, Predictor
 _RECORD = np.dtype([("label", "<i8"), ("confidence", "<f8"), ("accepted", "?"), ("y", "<i8")])
 _NO_LABEL = np.iinfo(np.int64).min
 _AT_ONCE = 1 << 16  # records
-_NOTE = {"done?": int, "digest?": str, "answers?": str}
 
 Records = NDArray[Any]
+
+
+class _Note(TypedDict, total=False):
+    """What a line of the notes holds, if anything of this."""
+
+    done: _json.Count
+    digest: str
+    answers: str
 
 
 def write_answers(
@@ -209,10 +217,9 @@ class _Work:
         found = []
         for line in self._notes.read_bytes().splitlines():
             try:
-                note = json.loads(line)
-            except (ValueError, RecursionError):  # the last may be torn
-                break
-            if _json.unlike(note, _NOTE):
+                note = msgspec.json.decode(line)
+                msgspec.convert(note, _Note)
+            except (msgspec.DecodeError, ValueError, RecursionError):  # the last may be torn
                 break
             found.append(note)
         return found

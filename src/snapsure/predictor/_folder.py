@@ -9,16 +9,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from uuid import uuid4
 
 import torch
+from msgspec import Meta
 from torch import nn
 
 from snapsure import _files, _json, estimators
 from snapsure.decisions import Platt, Threshold
-from snapsure.decisions._calibration import SCHEMA as PLATT
-from snapsure.decisions._threshold import SCHEMA as THRESHOLD
+from snapsure.decisions._calibration import PlattState
+from snapsure.decisions._threshold import ThresholdState
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.predictor._parts import made_kappa
@@ -31,17 +32,37 @@ if TYPE_CHECKING:
 CONTENT = "predictor.json"
 _VERSION = 1
 _AGAIN = "restore it, or save the predictor again"
-_SCHEMA = {
-    "model": (str, None),
-    "estimator": {"class": str, "settings": dict, "fitted": (dict, None)},
-    "kappa": {"name": str, "settings": dict},
-    "calibration": (PLATT, None),
-    "threshold": (THRESHOLD, None),
-    "classes": ([str], None),
-    "snapshots": {re.compile(r"snapshots(?:-\d+)?"): {str: str}},  # which are names of folders
-    "provenance": dict,
-}
 _REPLACED = ".replaced-"
+_FolderName = Annotated[str, Meta(pattern=r"\Asnapshots(?:-\d+)?\Z")]
+
+_EstimatorState = TypedDict(
+    "_EstimatorState", {"class": str, "settings": dict[str, Any], "fitted": dict[str, Any] | None}
+)
+
+
+class _KappaState(TypedDict):
+    name: str
+    settings: dict[str, Any]
+
+
+class _Header(TypedDict):
+    """What `predictor.json` of any version holds."""
+
+    format: Literal["snapsure predictor"]
+    version: int
+
+
+class _Content(TypedDict):
+    """What `predictor.json` of this version holds."""
+
+    model: str | None
+    estimator: _EstimatorState
+    kappa: _KappaState
+    calibration: PlattState | None
+    threshold: ThresholdState | None
+    classes: list[str] | None
+    snapshots: dict[_FolderName, dict[str, str]]
+    provenance: dict[str, Any]
 
 
 def save(predictor: "Predictor", folder: Path) -> None:
@@ -85,7 +106,8 @@ def load(
     try:
         kappa = made_kappa(**content["kappa"])
     except TypeError as error:
-        raise _corrupt(folder, f"other settings of κ ({error})") from None
+        got = f"other settings of κ ({error})"
+        raise _json.corrupt(folder / CONTENT, "as it was saved", got, _AGAIN) from None
     predictor = Predictor(
         given,
         _snapshots(folder, content["snapshots"]),
@@ -102,32 +124,24 @@ def load(
     return predictor
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read(folder: Path) -> _Content:
     """What `predictor.json` says, if this version can read it."""
     _recover(folder)
-    known = {"format": {"snapsure predictor"}, "version": (int, bool)}
+    path, what = folder / CONTENT, "as it was saved"
     try:
-        content: dict[str, Any] = _json.load(
-            folder / CONTENT, "as it was saved", known, _AGAIN, earlier=False
-        )
+        content = _json.load(path, what, dict[str, Any], _AGAIN)
     except FileNotFoundError:
         raise InvalidInput(
             f"{folder} must be a saved predictor, got no {CONTENT} in it: check the path"
         ) from None
-    version = content["version"]
-    if type(version) is not int or version != _VERSION:
-        later = type(version) is int and version > _VERSION
+    version = _json.convert(content, _Header, path, what, _AGAIN)["version"]
+    if version != _VERSION:
+        later = version > _VERSION
         raise InvalidInput(
             f"{folder} must be a predictor of format {_VERSION}, got {version}: "
             f"{'update snapsure to read it' if later else 'save the predictor again'}"
         )
-    if wrong := _json.unlike(content, _SCHEMA):
-        raise _corrupt(folder, f"something else ({wrong})")
-    return content
-
-
-def _corrupt(folder: Path, got: str) -> CorruptFile:
-    return CorruptFile(f"{folder / CONTENT} must be as it was saved, got {got}: {_AGAIN}")
+    return _json.convert(content, _Content, path, what, _AGAIN)
 
 
 def _names(snapshots: Snapshots) -> list[str]:
@@ -155,7 +169,7 @@ def _class_name(estimator: Estimator) -> str:
     return name if known else f"{type(estimator).__module__}:{type(estimator).__qualname__}"
 
 
-def _estimator(folder: Path, content: dict[str, Any]) -> Estimator:
+def _estimator(folder: Path, content: _EstimatorState) -> Estimator:
     module, _, name = content["class"].rpartition(":")
     try:
         kind = getattr(importlib.import_module(module) if module else estimators, name)
@@ -169,9 +183,7 @@ def _estimator(folder: Path, content: dict[str, Any]) -> Estimator:
             f"the predictor's estimator must be an Estimator, got {content['class']!r}: save the "
             "predictor again"
         )
-    if wrong := _json.unlike(content, kind.schema(), ".estimator"):
-        raise _corrupt(folder, f"something else ({wrong})")
-    return kind.from_dict(content)
+    return kind.from_file(content, folder / CONTENT, "as it was saved", _AGAIN)
 
 
 @contextmanager

@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from snapsure import _files, _json
 from snapsure.errors import InvalidInput
@@ -14,14 +16,18 @@ from snapsure.table._pieces import PLAN, TABLE, clear
 
 PREPARED, KEPT = "prepared", ".partial-rows"  # what lies in the folder until the table is whole
 _OWN = re.compile(re.escape(PLAN))
-_PLAN = {
-    "snapshots?": [[str]],
-    "epochs?": [int],
-    "data?": dict,
-    "kappas?": {re.compile(r"\w+"): dict},  # names become those of folders
-    "model?": str,
-}
 _REMEDY = "delete the folder and score again, or choose another"
+_FolderName = Annotated[str, Meta(pattern=r"\A\w+\Z")]
+
+
+class _Plan(TypedDict, total=False):
+    """What `plan.json` holds."""
+
+    snapshots: list[list[str]]
+    epochs: list[_json.Integer]
+    data: dict[str, Any]
+    kappas: dict[_FolderName, dict[str, Any]]
+    model: str
 
 
 class Claim:
@@ -116,7 +122,7 @@ class Claim:
 
     def _found(self) -> dict[str, Any] | None:
         try:
-            return dict(_json.load(self._path, "the plan of earlier scores", _PLAN, _REMEDY))
+            return dict(_json.load(self._path, "the plan of earlier scores", _Plan, _REMEDY))
         except FileNotFoundError:
             return None
 

@@ -8,7 +8,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from snapsure import _files, _json
 from snapsure.errors import CorruptFile, InvalidInput
@@ -23,10 +25,21 @@ _WRITTEN = re.compile(
     rf"epoch-[0-9]{{6,}}(?:-again)?\.safetensors|{re.escape(MANIFEST)}|{re.escape(WRITER)}"
 )
 
-Entry = dict[str, Any]
-# Files are named as the store names them: what a manifest says may be removed.
-_ENTRY: Entry = {"file": _SNAPSHOT, "sha256": re.compile("[0-9a-f]{64}"), "bytes": int}
-_SCHEMA: Entry = {"format": {_FORMAT}, "snapshots": {str: _ENTRY}, "leaving?": [_ENTRY]}
+
+class Entry(TypedDict):
+    """A snapshot's file. Its name is the store's own, because files may be removed by it."""
+
+    file: Annotated[str, Meta(pattern=rf"\A(?:{_SNAPSHOT.pattern})\Z")]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    bytes: _json.Count
+
+
+class _ManifestFile(TypedDict):
+    """What `manifest.json` holds."""
+
+    format: Literal["snapsure snapshots 1"]
+    snapshots: dict[str, Entry]
+    leaving: NotRequired[list[Entry]]
 
 
 class Manifest(NamedTuple):
@@ -41,7 +54,7 @@ def read(folder: Path) -> Manifest | None:
     path, what = folder / MANIFEST, "a manifest of snapshots"
     remedy = f"restore it, or write it again by `snapsure rebuild {shlex.quote(str(folder))}`"
     try:
-        content = _json.load(path, what, _SCHEMA, remedy)
+        content = _json.load(path, what, _ManifestFile, remedy)
     except FileNotFoundError:
         return None
     wrong = [
@@ -150,7 +163,7 @@ def rebuild_entries(folder: Path) -> dict[int, Entry]:
             f"in {folder}. Check the path."
         )
 
-    entries = {}
+    entries: dict[int, Entry] = {}
     for epoch, name in sorted(found.items()):
         path = folder / name
         Checkpoint(path.stem, (path,)).read()  # refuses what is not whole

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError
@@ -47,8 +47,8 @@ def unwrap(model: nn.Module) -> nn.Module:
     # The compiler takes seconds to import: where it is not loaded, nothing has been compiled.
     compiled = (torch._dynamo.OptimizedModule,) if "torch._dynamo" in sys.modules else ()
     while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel, *compiled)):
-        inner = model._orig_mod if isinstance(model, compiled) else model.module
-        model = cast(nn.Module, inner)
+        wrapper: Any = model
+        model = wrapper._orig_mod if isinstance(model, compiled) else wrapper.module
     return model
 
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
 from snapsure import _files, _json, _sealed
 from snapsure._types import Array
@@ -25,26 +26,38 @@ _INPUTS = "inputs"
 _BESIDE = "pieces-2"  # no κ has this name
 _WHOLE = re.compile(r"(?:table|plan)\.json")
 _PIECE = re.compile(r"(?:all|epoch-\d{6,})\.\d{5,}\.npy|\d{5,}\.digest")
-_BARE = re.compile(rb"[0-9a-f]+")  # a digest as earlier versions wrote it
 _AGAIN = "score again, the rest is kept; or restore it"
 _RESTORE = "restore it, or delete the folder and score again"
 
 Layout = dict[str, Any]  # what `table.json` says
-# Names become those of folders.
-_LAYOUT: Layout = {
-    "format": {_FORMAT},
-    "names": [re.compile(r"\w+"), ...],
-    "epochs": [int, ...],
-    "shards": [int, ...],
-    "has_labels": bool,
-    "has_logits?": bool,
-    "pieces?": {"", _BESIDE},
-    "provenance?": dict,
-    "hashes?": {str: str},
-}
-_SCHEMA: Layout = {**_LAYOUT, "other?": _LAYOUT}
-# What earlier versions did not write.
-_EARLIER: Layout = {"has_logits": False, "pieces": "", "provenance": {}, "hashes": {}}
+_FolderName = Annotated[str, Meta(pattern=r"\A\w+\Z")]
+_Numbers = Annotated[list[_json.Integer], Meta(min_length=1)]
+
+
+class _Part(TypedDict):
+    """One table of `table.json`."""
+
+    format: Literal["snapsure scores 1"]
+    names: Annotated[list[_FolderName], Meta(min_length=1)]
+    epochs: _Numbers
+    shards: _Numbers
+    has_labels: bool
+    has_logits: bool
+    pieces: Literal["", "pieces-2"]
+    provenance: dict[str, Any]
+    hashes: dict[str, str]
+
+
+class _TableFile(_Part):
+    """What `table.json` holds."""
+
+    other: NotRequired[_Part]
+
+
+class _InputsFile(TypedDict):
+    """What the digest of a shard's inputs holds."""
+
+    inputs: str
 
 
 class TableWriter:
@@ -79,13 +92,10 @@ class TableWriter:
         """Of which inputs a shard was scored, if that is known."""
         path = self.digest_file(shard)
         try:
-            bare = path.read_bytes()
-            if _BARE.fullmatch(bare):
-                return bare.decode()
-            told = _json.load(path, "the digest of a shard's inputs", {"inputs": str}, _RESTORE)
+            told = _json.load(path, "the digest of a shard's inputs", _InputsFile, _RESTORE)
         except (FileNotFoundError, CorruptFile):  # nobody knows: scored again, nothing is lost
             return None
-        return str(told["inputs"]) or None
+        return told["inputs"] or None
 
     def write(self, name: str, epoch: int | None, shard: int, values: Array) -> None:
         """Write a piece, whole or not at all."""
@@ -252,12 +262,9 @@ def layout_in(folder: Path) -> Layout | None:
     """What `table.json` says, if there is one."""
     path = folder / TABLE
     try:
-        content = _json.load(path, "what names a score table", _SCHEMA, _RESTORE)
+        return {**_json.load(path, "the description of a score table", _TableFile, _RESTORE)}
     except FileNotFoundError:
         return None
-    other = content.get("other")
-    told = {**_EARLIER, **content}
-    return told if other is None else told | {"other": {**_EARLIER, **other}}
 
 
 def _write_layout(folder: Path, layout: Layout) -> None:

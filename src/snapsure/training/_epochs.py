@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -23,16 +23,20 @@ History = list[dict[str, float]]
 T = TypeVar("T")
 
 _LAST, _HISTORY = "last.pt", "history.json"
-_ROWS = [{"epoch": float}]
-_EPOCHS = ({"epochs": _ROWS}, _ROWS)  # without a name in earlier versions
 _AGAIN = "restore it, or delete the folder and train again"
+
+
+class _Epochs(TypedDict):
+    """What `history.json` holds."""
+
+    epochs: History
 
 
 def refuse_another(path: Path, about: Mapping[str, Any], of: str) -> None:
     """Refuse a folder whose training depends on other things than this one."""
     if not path.exists():
         return
-    known = _json.load(path, "what tells of a training", dict, _AGAIN)
+    known = _json.load(path, "the description of a training", dict[str, Any], _AGAIN)
     wanted = json.loads(json.dumps(about))
     if any(known.get(name) != value for name, value in wanted.items()):
         raise InvalidInput(
@@ -44,11 +48,9 @@ def refuse_another(path: Path, about: Mapping[str, Any], of: str) -> None:
 def read_history(folder: Path) -> History:
     """What is known of each epoch."""
     try:
-        found = _json.load(folder / _HISTORY, "the epochs of a training", _EPOCHS, _AGAIN)
+        return _json.load(folder / _HISTORY, "a training's history", _Epochs, _AGAIN)["epochs"]
     except FileNotFoundError:
         return []
-    history: History = found["epochs"] if isinstance(found, dict) else found
-    return history
 
 
 def write_history(folder: Path, history: History) -> None:
