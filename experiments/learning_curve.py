@@ -38,7 +38,7 @@ LABELS = (100, 300, 1000, 3000)
 JUDGED = 1000  # points that must be left to judge by: results/contest has too few for 3,000 labels
 DRAWS = range(20)  # the seeds of the draws, the same for every training of a task
 RESAMPLES = 1000
-METHODS: dict[str, int | None] = {"LES": None, "LES in 3 passes": 3}
+METHODS: dict[str, int | None] = {"LES": None, "LES (3 passes)": 3}
 # The penalty on the weight of the final snapshot, where that on the others is 10.
 RULES = {"before": _search._PENALTY, "now": _search._OF_FINAL}
 

@@ -39,7 +39,7 @@ from snapsure.table import ScoreTable
 POINTS = 2000
 QUALITY = (80, 58, 40)  # of JPEG
 CLEAN = "none"
-KINDS = ("final", "AES k=30", "LES", "LES in 3 passes")
+KINDS = ("final", "AES", "LES", "LES (3 passes)")
 METRICS = ("eaurc", "aurc")
 
 
@@ -119,7 +119,7 @@ def judged(tables: Sequence[ScoreTable], points: int) -> dict[str, Any]:
             for row in board.rows:
                 way = ways.setdefault(row.method, {"passes": row.passes})
                 way.setdefault(metric, []).append(round(getattr(row, metric), 7))
-                if row.method != board.reference:
+                if row.outcome != "reference":
                     saved = [round(end, 3) for end in row.saved]
                     way.setdefault(f"{metric}_saved", []).append(saved)
         wrong.append(round(board.rows[0].error, 6))

@@ -16,7 +16,7 @@ from snapsure._display import Display
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import Splits
 from snapsure.report.tables import interval
-from tests.evaluation.test_evaluate import simulated
+from tests.support.runs import simulated
 
 HOSTILE = '<script>alert("1")</script>'
 
@@ -107,18 +107,18 @@ def test_what_a_frame_is_refused_for(table, monkeypatch):
 
 def test_an_evaluation_as_a_frame(found):
     frame = found.to_frame()
-    rows = {(board.name, row.method): row for board in found.every for row in board.rows}
-    assert frame.index.names == ["board", "method"]
+    rows = {(board.name, row.method, row.kappa): row for board in found.every for row in board.rows}
+    assert frame.index.names == ["board", "method", "kappa"]
     assert list(frame.index) == list(rows)
     for place, row in rows.items():
         seen = frame.loc[place]
-        for field in ("eaurc", "nll", "brier", "passes", "kappa", "verdict", "reference_eaurc"):
+        for field in ("eaurc", "nll", "brier", "passes", "verdict", "reference_eaurc"):
             assert seen[field] == getattr(row, field)
         for field in ("difference", "gain"):
             ends = (seen[field], seen[f"{field}_low"], seen[f"{field}_high"])
             assert ends == tuple(getattr(row, field))
         assert pd.isna(seen["behind"])  # of a comparison alone
-    assert repr(found) == "<Comparison: softmax, mc_dropout; 6 methods>"
+    assert repr(found) == "<Comparison: softmax, mc_dropout; 5 methods>"
 
 
 def test_a_comparison_of_several_sets_as_a_frame(table):
@@ -126,8 +126,8 @@ def test_a_comparison_of_several_sets_as_a_frame(table):
     frame = found.to_frame()
     names = ["all data sets", HOSTILE, "other"]
     assert list(dict.fromkeys(frame.index.get_level_values("board"))) == names
-    behind = found.pooled["LES of softmax"].behind
-    seen = frame.loc["all data sets", "LES of softmax"]
+    behind = found.pooled["LES"].behind
+    seen = frame.loc["all data sets", "LES", "softmax"]
     assert (seen["behind"], seen["behind_low"], seen["behind_high"]) == tuple(behind)
 
 
@@ -156,10 +156,10 @@ def test_boards_in_html(found):
     read = Read(found._repr_html_())
     first = found.boards["softmax"]
     assert read.rows[0] == [*("method", "E-AURC", "gain, %", "passes", "NLL", "Brier", "verdict")]
-    assert [row[0] for row in read.rows[1:7]] == [row.method for row in first.rows]
+    assert [row[0] for row in read.rows[1:6]] == [row.method for row in first.rows]
     assert read.rows[1][2] == ""  # the reference gains nothing over itself
     last = first.rows[-1]
-    assert read.rows[6] == [
+    assert read.rows[5] == [
         last.method,
         f"{1e3 * last.eaurc:.2f}",
         interval(last.gain),
@@ -216,10 +216,10 @@ def test_pictures_are_shown_and_saved(found, tmp_path):
 def test_what_cannot_be_drawn(monkeypatch):
     kappa = np.tile(np.linspace(0, 1, 40), (3, 1))
     perfect = ScoreTable.from_kappa(kappa, errors=kappa[0] < 0.3)
-    found = evaluate(perfect, methods=["final", "AES k=30"], resamples=50)
+    found = evaluate(perfect, methods=["final", "AES"], resamples=50)
     with pytest.raises(InvalidInput) as caught:
         found.plot()
-    assert "final has an E-AURC of 0" in str(caught.value)
+    assert "the final softmax has an E-AURC of 0" in str(caught.value)
     assert ".to_frame()" in str(caught.value)
     assert "–" in [row[2] for row in Read(found._repr_html_()).rows]
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -231,7 +231,7 @@ def test_what_cannot_be_drawn(monkeypatch):
 
 
 CELLS = {
-    "table": ("from tests.evaluation.test_evaluate import simulated\ntable = simulated()\ntable"),
+    "table": ("from tests.support.runs import simulated\ntable = simulated()\ntable"),
     "frame": "table.to_frame()",
     "evaluation": (
         "from snapsure import Splits, evaluate\n"
@@ -263,5 +263,5 @@ def test_a_notebook_shows_them_all():
         name: PICTURE if name in ("its picture", "curve") else HTML for name in CELLS
     }
     assert shown["table"]["text/html"] == simulated()._repr_html_()
-    assert shown["evaluation"]["text/plain"] == "<Comparison: softmax, mc_dropout; 6 methods>"
+    assert shown["evaluation"]["text/plain"] == "<Comparison: softmax, mc_dropout; 5 methods>"
     assert Read(shown["page"]["text/html"]).tags == ["p", "iframe"]

@@ -14,9 +14,8 @@ import numpy as np
 
 from snapsure._types import Floats
 from snapsure.estimators import AES
-from snapsure.evaluation import Comparison, Run, compare
+from snapsure.evaluation import Board, Comparison, Run, compare
 from snapsure.evaluation._archive import ABOUT, open_contest
-from snapsure.evaluation._result import Board
 from snapsure.paper.archive import Experiment
 from snapsure.table import ScoreTable
 from tools.passes_tables import gain, percent, replaced
@@ -94,7 +93,7 @@ def _from(start: float) -> str:
 def starts(runs: Runs) -> Comparison:
     """AES from every start on every board."""
     moved = {name: [starting(run) for run in some] for name, some in runs.items()}
-    return compare(moved, methods=("final", "rival"))
+    return compare(moved, methods=("final", *map(_from, STARTS)))
 
 
 def starts_table(found: Comparison) -> list[str]:

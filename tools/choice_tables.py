@@ -14,7 +14,7 @@ from tools.contest_tables import PAGE
 from tools.passes_tables import replaced
 
 CURVE = ROOT / "results" / "learning-curve.json"
-LES2, BOTH = "LES in 2 passes of softmax", "both networks, answering together"
+LES2, BOTH = "LES (2 passes)", "both networks, answering together"
 SPTD = f"SPTD, k = {POWERS[1]}"
 
 # Percent of AURC: archived κ and logits are rounded, so that one softmax by two ways differs a bit.
@@ -139,7 +139,7 @@ def bet_table(found: Sequence[Task]) -> list[str]:
 def curve_table() -> list[str]:
     """How many labels LES needs: a row per task and number of labels, before and now."""
     told = json.loads(CURVE.read_text())
-    kinds = [(method, rule) for method in ("LES", "LES in 3 passes") for rule in ("before", "now")]
+    kinds = [(method, rule) for method in ("LES", "LES (3 passes)") for rule in ("before", "now")]
     heads = [f"{method}, {rule}" for method, rule in kinds]
     lines = [
         _row(["labels", "draws", "Platt's curve", *heads]),

@@ -19,8 +19,8 @@ import numpy as np
 from snapsure._types import Floats
 from snapsure.estimators import SPTD
 from snapsure.evaluation._archive import open_contest
-from snapsure.evaluation._judge import Judged, judge
-from snapsure.evaluation._methods import RANKED, Method, methods_of
+from snapsure.evaluation._compare import list_every_candidate
+from snapsure.evaluation._engine import Candidate, Judged, judge_all
 from snapsure.evaluation._protocol import Halves
 from snapsure.evaluation._run import Run
 from snapsure.metrics import aurc, eaurc, risk_at_coverage
@@ -29,8 +29,8 @@ ROOT = Path(__file__).parent.parent
 STUDIES = ("contest", "passes", "regime", "labels", "intents", "images")
 
 FINAL, AES, LES, LES3 = (
-    *("softmax", "AES of softmax"),
-    *("LES of softmax", "LES in 3 passes of softmax"),
+    *("final", "AES"),
+    *("LES", "LES (3 passes)"),
 )
 EMBEDDED = "error predictor with embedding"
 UNTIED = "SPTD, ties by softmax"
@@ -38,7 +38,7 @@ FIVE = "five networks, answering together"
 POWERS = (1, 2, 3)  # SPTD's k, over the range that its author's thesis finds best
 COVERAGES = (0.5, 0.8, 0.95)
 CHOSEN = (
-    *(FINAL, AES, LES, LES3, "LES in 2 passes of softmax", "MaxLogit-pNorm", "error predictor"),
+    *(FINAL, AES, LES, LES3, "LES (2 passes)", "MaxLogit-pNorm", "error predictor"),
     *(EMBEDDED, "mean weights", "both networks, answering together", FIVE, "SAT", "student", "gen"),
 )
 
@@ -114,13 +114,14 @@ def task(name: str, right: Sequence[float], runs: Sequence[Run]) -> Task:
 
 
 def _judged(run: Run) -> dict[str, list[Judged]]:
-    ways = [one for one in methods_of(run, RANKED) if one.name in CHOSEN]
-    ways += [Method("rival", f"SPTD, k = {k}", None, partial(SPTD, float(k))) for k in POWERS]
+    every = list_every_candidate(run, None, "softmax")
+    ways = [one for one in every if one.method in CHOSEN and one.kappa in (None, "softmax")]
+    ways += [Candidate(f"SPTD, k = {k}", None, partial(SPTD, float(k))) for k in POWERS]
     found: dict[str, list[Judged]] = {}
     for learn, rest in Halves().parts(run.y.size):
         one, other = run.rows(learn), run.rows(rest)
-        for way in ways:
-            found.setdefault(way.name, []).append(judge(way, one, other))
+        for way, judged in zip(ways, judge_all(ways, one, other), strict=True):
+            found.setdefault(way.method, []).append(judged)
         found.setdefault(UNTIED, []).append(
             _untied(found[f"SPTD, k = {POWERS[1]}"][-1], found[FINAL][-1])
         )

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from snapsure.evaluation import compare
+from snapsure.evaluation import Board, Result, compare
 from snapsure.evaluation._archive import open_contest
-from snapsure.evaluation._result import Board, Result
 from tools.aes_tables import RESULTS, ROOT, about
 from tools.passes_tables import gain, percent, replaced
 
@@ -49,7 +48,7 @@ def board_table(title: str, boards: Mapping[str, Board]) -> list[str]:
         cells = [name, f"{first[name].passes:.0f}"]
         for board in boards.values():
             row = board[name]
-            cells += [f"{1e3 * row.eaurc:.2f}", "" if name == board.reference else interval(row)]
+            cells += [f"{1e3 * row.eaurc:.2f}", "" if row.outcome == "reference" else interval(row)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

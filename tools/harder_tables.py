@@ -18,11 +18,11 @@ from tools.passes_tables import ROOT, percent, replaced
 PAGE = ROOT / "docs" / "results" / "harder.md"
 LABELS = ROOT / "results" / "labels"
 SHIFT = ROOT / "results" / "shift.json"
-FINAL = "softmax"
+FINAL = "final"
 WAYS = {
-    "AES": "AES of softmax",
-    "LES": "LES of softmax",
-    "LES, 3 passes": "LES in 3 passes of softmax",
+    "AES": "AES",
+    "LES": "LES",
+    "LES, 3 passes": "LES (3 passes)",
 }
 
 

@@ -7,9 +7,8 @@ compares them.
 import re
 from pathlib import Path
 
-from snapsure.evaluation import Comparison, compare
+from snapsure.evaluation import Board, Comparison, Result, compare
 from snapsure.evaluation._archive import open_contest
-from snapsure.evaluation._result import Board, Result
 from snapsure.report import pictures
 
 ROOT = Path(__file__).parent.parent
@@ -19,9 +18,9 @@ SUMMARY = ROOT / "docs" / "images" / "passes-all.png"  # … which is the one th
 
 # The README's rows, in their order.
 SHOWN = {
-    "`AES()`, no labels": "AES of softmax",
-    "`LES()`, held-out labels": "LES of softmax",
-    "`LES(passes=3)`, held-out labels": "LES in 3 passes of softmax",
+    "`AES()`, no labels": "AES",
+    "`LES()`, held-out labels": "LES",
+    "`LES(passes=3)`, held-out labels": "LES (3 passes)",
     "`SelfAdaptive`, a loss for the training itself": "SAT",
     "`Student` answering itself: one more training": "student",
     "for comparison: a second network, and the mean of both": "both networks, answering together",
@@ -30,10 +29,10 @@ SHOWN = {
 # The page leaves out what is next to another row: variants of students, and rivals of one pass.
 WAYS = (
     *("both networks, answering together", "second network and the old, of the old answers"),
-    *("student and the old, of the old answers", "LES of softmax"),
-    *("second network, of the old answers", "LES in 4 passes of softmax"),
-    *("LES in 3 passes of softmax", "LES in 2 passes of softmax", "mean weights"),
-    *("mean probabilities", "AES of softmax", "student, of the old answers", "SAT", "softmax"),
+    *("student and the old, of the old answers", "LES"),
+    *("second network, of the old answers", "LES (4 passes)"),
+    *("LES (3 passes)", "LES (2 passes)", "mean weights"),
+    *("mean probabilities", "AES", "student, of the old answers", "SAT", "final"),
     *("CRL", "FMFP", "student", "label smoothing", "student of the final"),
     "student of all epochs",
 )
@@ -58,7 +57,7 @@ def percent(share: float, digits: int = 0) -> str:
 def readme_table(found: Comparison) -> list[str]:
     """A few ways, their gains alone."""
     boards, over_all = list(found.boards.values()), _pooled(found)
-    heads = [f"{board.name} ({percent(board['softmax'].error)} wrong)" for board in boards]
+    heads = [f"{board.name} ({percent(board['final'].error)} wrong)" for board in boards]
     lines = [
         f"| percent less AURC than the final softmax | passes | better in | {' | '.join(heads)} |",
         f"|---|--:|--:|{'--:|' * len(boards)}",
@@ -79,7 +78,7 @@ def page_table(found: Comparison) -> list[str]:
         f"|---|--:|--:|--:|--:|{'--:|' * len(boards)}",
     ]
     for way in sorted(WAYS, key=lambda way: -over_all[way].saved.estimate):
-        row, plain = over_all[way], way == "softmax"
+        row, plain = over_all[way], way == "final"
         cells = [
             f"{percent(one.error, 1)}, {1e3 * one.aurc:.1f}" + ("" if plain else f", {gain(one)}")
             for one in (board[way] for board in boards)

@@ -12,12 +12,15 @@ from torch import Tensor, nn
 
 from snapsure._logistic import logit, sigmoid
 from snapsure._validate import NO_CLASS
-from snapsure.estimators import AES
+from snapsure.estimators import AES, registry
+from snapsure.estimators._error_predictor import (
+    fit_error_weights,
+    make_features,
+    predict_right,
+)
 from snapsure.evaluation import Run
 from snapsure.evaluation._archive import KNOWN
-from snapsure.evaluation._error_predictor import answered, features_of, learnt
-from snapsure.evaluation._judge import judge
-from snapsure.evaluation._methods import OF_LOGITS
+from snapsure.evaluation._engine import judge, list_candidates
 from snapsure.evaluation._protocol import Halves
 from snapsure.kappas import (
     GEN,
@@ -40,6 +43,7 @@ from snapsure.table import ScoreTable
 
 MEAN, WEIGHTS = "mean probabilities", "mean weights"
 HEAD = "mc_dropout of the head"
+LEARNT = ("labels", "logits")  # needs of methods that learn from logits
 EMBEDDED = "error predictor with embedding"
 
 
@@ -148,11 +152,12 @@ def _with(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) 
 def _answers(run: Run, embedding: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     halves = Halves().parts(run.y.size)
     answers = {}
-    for method in OF_LOGITS:
+    methods = [method for method in map(registry.get, registry.names()) if method.needs == LEARNT]
+    for candidate in list_candidates(run, methods, []):
         scores = np.empty(run.y.size)
         for learn, rest in halves:
-            scores[rest] = _spread(judge(method, run.rows(learn), run.rows(rest)).score)
-        answers[method.name] = scores
+            scores[rest] = _spread(judge(candidate, run.rows(learn), run.rows(rest)).score)
+        answers[candidate.method] = scores
     return {**answers, EMBEDDED: from_embedding(run.table, embedding)}
 
 
@@ -167,10 +172,12 @@ def from_embedding(table: ScoreTable, embedding: NDArray[np.float64]) -> NDArray
 
     As `ErrorPredictor`, which knows the logits alone, by halves.
     """
-    features = np.vstack((embedding.T, features_of(table)))
+    features = np.vstack((embedding.T, make_features(table)))
     p = np.empty(table.y_hat.size)
     for learn, rest in Halves().parts(p.size):
-        p[rest] = answered(features[:, rest], learnt(features[:, learn], table.errors[learn]))
+        p[rest] = predict_right(
+            features[:, rest], fit_error_weights(features[:, learn], table.errors[learn])
+        )
     return p
 
 

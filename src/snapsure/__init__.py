@@ -87,6 +87,7 @@ def _load_renderers() -> Mapping[str, Callable[..., Any]]:
         "curves": pictures.draw_curves,
         "boards": pictures.draw_boards,
         "comparison": tables.render_comparison,
+        "comparison text": tables.write_comparison,
         "score table": tables.render_score_table,
     }
 

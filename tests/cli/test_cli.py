@@ -11,8 +11,8 @@ import torch
 
 from snapsure import ScoreTable, SnapshotStore, evaluate
 from snapsure.evaluation import Splits, confidences
-from tests.evaluation.test_evaluate import simulated
 from tests.support import processes
+from tests.support.runs import simulated
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +104,7 @@ def test_score_and_evaluate(workplace):
     shown = run("evaluate", "scores", "--splits", 2, cwd=workplace)
     assert shown.returncode == 0, shown.stderr
     assert f"797 examples, {table.errors.mean():.1%} wrong, 6 snapshots" in shown.stdout
-    for word in ("softmax", "nn_distance", "mc_dropout", "AES k=30", "PES", "LES", "Brier"):
+    for word in ("softmax", "nn_distance", "mc_dropout", "AES", "PES", "LES", "Brier"):
         assert word in shown.stdout
 
     told = run("evaluate", "scores", "--splits", 2, "--json", cwd=workplace)
@@ -343,12 +343,11 @@ def test_compare(workplace):
     result = run("compare", *given, "--json", "--plot", "board.png", cwd=workplace)
     assert result.returncode == 0, result.stderr
     (board,) = json.loads(result.stdout)["boards"]
-    assert (board["runs"], board["reference"]) == (2, "softmax")
+    assert (board["runs"], board["reference"]) == (2, "final")
     assert (workplace / "board.png").stat().st_size > 10_000
     methods = [row["method"] for row in board["rows"]]
-    kinds = ("AES", "PES", "PES to the letter", "LES", *(f"LES in {n} passes" for n in (4, 3, 2)))
-    ours = {f"{kind} of softmax" for kind in kinds}
-    assert {"softmax", "best snapshot of softmax", "SPTD"} | ours == {*methods}
+    ours = {"AES", "PES", "PES (paper)", "LES", *(f"LES ({n} passes)" for n in (4, 3, 2))}
+    assert {"final", "best snapshot", "SPTD"} | ours == {*methods}
     result = run("compare", *given, "--format", "latex", cwd=workplace)
     assert result.returncode == 0, result.stderr
     assert all(method in result.stdout for method in methods)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from snapsure import ScoreTable, SnapshotStore
 from snapsure.cli import app
-from tests.evaluation.test_evaluate import simulated
+from tests.support.runs import simulated
 
 NETS = """
 from torch import nn

@@ -53,21 +53,19 @@ def test_the_nearest_snapshots_and_of_two_as_near_the_later():
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "words"),
     [
-        (lambda: AES(k=0), "`k` must be a whole number ≥ 1, got 0: raise it"),
-        (lambda: AES(start=1), "`start` must lie in [0, 1), got 1: write 40 % as 0.4"),
+        (lambda: AES(k=0), "`k` must be a whole number ≥ 1, got 0"),
+        (lambda: AES(start=1), r"`start` must lie in \[0, 1\), got 1"),
         (
             lambda: AES().snapshots([1, 3, 2]),
-            "`epochs` must be rising numbers, one per snapshot, got [1, 3, 2]: "
-            "pass the table's or the store's epochs",
+            r"`epochs` must be rising numbers, .* got \[1, 3, 2\]",
         ),
     ],
 )
-def test_refusals(call, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_refusals(call, words):
+    with pytest.raises(InvalidInput, match=words):
         call()
-    assert str(caught.value) == sentence
 
 
 def test_what_it_selects_is_what_it_averages():
@@ -91,11 +89,9 @@ def test_a_bare_array_is_told_how_to_become_a_table():
         lambda: AES().fit(KAPPA),
         lambda: PES().fit(KAPPA, np.zeros(40)),
     ):
-        with pytest.raises(InvalidInput) as caught:
+        with pytest.raises(
+            InvalidInput, match=r"`table` .* got ndarray.*from_kappa\(kappa, errors\)"
+        ):
             call()
-        assert str(caught.value) == (
-            "`table` must be a ScoreTable, got ndarray: for an array of κ, (snapshots, points), "
-            "pass ScoreTable.from_kappa(kappa, errors); for a folder, ScoreTable.open(folder)"
-        )
     confidence = AES().confidence(ScoreTable.from_kappa(KAPPA))  # as it says
     assert np.array_equal(confidence, AES().confidence(of(KAPPA)))

@@ -106,21 +106,17 @@ def test_saved_and_loaded(tmp_path, make):
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "words"),
     [
-        (lambda: MaxLogitPNorm([]), "`grid` must hold at least one p, got none: leave it out"),
-        (lambda: MaxLogitPNorm([-1]), "`grid` must be ≥ 0, got -1: raise it"),
+        (lambda: MaxLogitPNorm([]), "`grid` must hold at least one p, got none"),
+        (lambda: MaxLogitPNorm([-1]), "`grid` must be ≥ 0, got -1"),
     ],
 )
-def test_refusals(call, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_refusals(call, words):
+    with pytest.raises(InvalidInput, match=words):
         call()
-    assert str(caught.value) == sentence
 
 
 def test_unfitted():
-    with pytest.raises(NotFitted) as caught:
+    with pytest.raises(NotFitted, match=r"MaxLogitPNorm .* Call \.fit"):
         MaxLogitPNorm().confidence(of_logits([[1.0, 2.0]]))
-    assert str(caught.value) == (
-        "MaxLogitPNorm must be fitted before it is used, got one that is not: call .fit"
-    )

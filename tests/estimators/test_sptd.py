@@ -76,16 +76,15 @@ def test_points_that_the_same_snapshots_doubt_are_tied():
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "words"),
     [
-        (lambda: SPTD(-1), "`k` must be ≥ 0, got -1: raise it"),
+        (lambda: SPTD(-1), "`k` must be ≥ 0, got -1"),
         (
             lambda: SPTD().confidence(of_labels(LABELS[:2], epochs=[-1, 2])),
-            "`epochs` must be ≥ 0, got -1: count from 0 or 1",
+            "`epochs` .* got -1. Count from 0",
         ),
     ],
 )
-def test_refusals(call, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_refusals(call, words):
+    with pytest.raises(InvalidInput, match=words):
         call()
-    assert str(caught.value) == sentence

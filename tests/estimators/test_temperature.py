@@ -149,38 +149,31 @@ def test_saved_and_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "words"),
     [
         (
             lambda: Temperature("ece"),
-            '`by` must be "nll" or "aurc", got \'ece\': choose one of them',
+            "`by` must be .* got 'ece'",
         ),
         (
             lambda: Temperature().fit(of_logits([[1.0, 2.0]], [2])),
-            "`y` must lie in 0…1, or be −1 for points of none of the classes, got 2 at row 0: "
-            "number the classes as the model does",
+            "`y` must lie in 0…1, .* got 2 at row 0",
         ),
         (
             lambda: Temperature().fit(of_logits([[1.0, 2.0]], [-1])),
-            "`table` must have points that belong to a class, got 1 of none of them (y = −1): add "
-            "some",
+            "`table` must have examples that belong to a class, got 1 of none",
         ),
         (
             lambda: Temperature().fit(of([[0.5]], [0])),
-            "`table` must have the final snapshot's logits, got one without: make it by "
-            "ScoreTable(..., logits=...)",
+            "`table` must have the final snapshot's logits.* Pass logits=",
         ),
     ],
 )
-def test_refusals(call, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_refusals(call, words):
+    with pytest.raises(InvalidInput, match=words):
         call()
-    assert str(caught.value) == sentence
 
 
 def test_unfitted():
-    with pytest.raises(NotFitted) as caught:
+    with pytest.raises(NotFitted, match=r"Temperature .* Call \.fit"):
         Temperature().confidence(of_logits([[1.0, 2.0]]))
-    assert str(caught.value) == (
-        "Temperature must be fitted before it is used, got one that is not: call .fit"
-    )

@@ -9,7 +9,7 @@ from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.evaluation import Run
 from snapsure.evaluation._archive import _small, finish, open_contest, pack, place, save
-from tests.evaluation.test_compare import run_of
+from tests.support.runs import run_of
 
 
 def odds(kappa):

@@ -7,9 +7,8 @@ from snapsure import Platt, ScoreTable, Threshold
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Final
 from snapsure.evaluation import Run, choose
-from snapsure.evaluation._choose import _methods, choose_estimator
-from snapsure.evaluation._run import passes_of
-from tests.evaluation.test_compare import run_of
+from snapsure.evaluation._choose import _list_candidates, choose_estimator
+from tests.support.runs import run_of
 
 
 @pytest.fixture(scope="module")
@@ -108,28 +107,19 @@ def test_fewer_cannot(wrong):
         choose_estimator(table, "softmax", None, 0)
 
 
-@pytest.mark.parametrize(("snapshots", "passes", "k"), [(40, None, 30), (9, None, 9), (40, 5, 5)])
+@pytest.mark.parametrize(("snapshots", "passes", "k"), [(40, None, 30), (40, 40, 30), (40, 5, 5)])
 def test_aes_averages_as_many_as_may_be_passed_and_at_most_thirty(snapshots, passes, k):
     table = ScoreTable.from_kappa(np.full((snapshots, 5), 0.5), [0, 1, 0, 1, 0])
-    made = {method.name: method.make() for method in _methods(Run(table), "softmax", passes)}
+    candidates = _list_candidates(Run(table), "softmax", passes)
+    made = {candidate.method: candidate.make() for candidate in candidates}
     assert made["AES"].k == k
-    assert made["LES"].passes == (snapshots if passes is None else passes)
+    assert made["LES"].passes == passes
 
 
 @pytest.mark.parametrize(("passes", "count"), [(7, 1), (13, 1), (14, 5), (None, 5)])
 def test_where_one_snapshot_can_be_paid_for_there_is_nothing_to_choose(passes, count):
     table = ScoreTable.from_kappa(np.full((3, 5), 0.5), [0, 1, 0, 1, 0], name="mc")
-    assert len(_methods(Run(table, passes={"mc": 7}), "mc", passes)) == count
-
-
-def test_what_a_scoring_says_that_an_answer_costs():
-    """A pass of each member, or as many as dropout takes; what it does not say is left out."""
-    provenance = {"snapshots": [["a"], ["b"]], "kappas": {"softmax": {}, "mc": {"passes": 100}}}
-    kappa = np.full((1, 3), 0.5)
-    table = ScoreTable(
-        {"softmax": kappa, "mc": kappa, "own": kappa}, np.zeros((1, 3), int), provenance=provenance
-    )
-    assert passes_of(table) == {"softmax": 2, "mc": 200}
+    assert len(_list_candidates(Run(table, passes={"mc": 7}), "mc", passes)) == count
 
 
 def test_one_half_chooses_and_the_other_promises(fading):

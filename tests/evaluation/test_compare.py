@@ -11,51 +11,20 @@ from sklearn.linear_model import LogisticRegression
 from snapsure import AES, LES, PES, Platt, ScoreTable, augrc, aurc, compare, eaurc, nll
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import SPTD, MaxLogitPNorm, Temperature
+from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.evaluation import Halves, Run
 from snapsure.evaluation._archive import open_contest, place, save
-from snapsure.evaluation._board import _holm
-from snapsure.evaluation._contest import contest
-from snapsure.evaluation._error_predictor import ErrorPredictor
-from snapsure.evaluation._methods import RANKED
+from snapsure.evaluation._compare import _contest
+from tests.support.runs import CLASSES, run_of, simulate_logits, softmax, table_of
 
-CLASSES = 4
-
-
-def simulated(seed=0, n=600, snapshots=8, drift=0.0, y_of=0):
-    """Logits of a training whose later snapshots are noisier, on points that `y_of` fixes."""
-    points = np.random.default_rng(y_of)
-    y = points.integers(0, CLASSES, n)
-    ease = points.normal(1.0, 1.0, n)
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(0, 1, (snapshots, n, CLASSES)) + rng.normal(0, 0.7, (n, CLASSES))
-    logits[:, np.arange(n), y] += ease * np.linspace(1.5, 1.5 - drift, snapshots)[:, None]
-    return logits, y
-
-
-def softmax(logits):
-    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return p / p.sum(axis=-1, keepdims=True)
-
-
-def table_of(z, y, **more):
-    p = softmax(z)
-    labels = p.argmax(axis=2)
-    kappa = np.take_along_axis(p, labels[-1][None, :, None], axis=2)[:, :, 0]
-    entropy = 1 + (p * np.log(p)).sum(axis=2) / np.log(CLASSES)
-    return ScoreTable({"softmax": kappa, "entropy": np.clip(entropy, 0, 1)}, labels, y, **more)
-
-
-def run_of(seed=0, **options):
-    logits, y = simulated(seed, **options)
-    table = table_of(logits, y, logits=logits[-1])
-    mean = softmax(logits).mean(axis=0)
-    return Run(
-        table,
-        others={"mean": (mean.max(axis=1), mean.argmax(axis=1)), "coin": (y % 2) / 2},
-        passes={"mean": 8},
-        kept={"mean": 8},
-        snapshot_bytes=1000,
-    )
+RIVALS = (
+    "temperature by NLL",
+    "temperature by AURC",
+    "MaxLogit-pNorm",
+    "error predictor",
+    "gen",
+    "SPTD",
+)
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +89,13 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         return -((p * (1 - p)) ** 0.1).sum(axis=1), errors[rest]
 
     expected = {
-        "softmax": lambda learn, rest: (kappa[-1, rest], errors[rest]),
-        "AES of softmax": fitted(AES),
-        "PES of softmax": fitted(PES),
-        "PES to the letter of softmax": fitted(lambda: PES(assign="paper")),
-        "best snapshot of softmax": snapshot,
-        "LES of softmax": fitted(lambda: LES(8)),
-        **{f"LES in {n} passes of softmax": fitted(partial(LES, passes=n)) for n in (4, 3, 2)},
+        "final": lambda learn, rest: (kappa[-1, rest], errors[rest]),
+        "AES": fitted(AES),
+        "PES": fitted(PES),
+        "PES (paper)": fitted(lambda: PES(assign="paper")),
+        "best snapshot": snapshot,
+        "LES": fitted(lambda: LES(8)),
+        **{f"LES ({n} passes)": fitted(partial(LES, passes=n)) for n in (4, 3, 2)},
         "LES of all κ": everything,
         "SPTD": fitted(SPTD),
         "temperature by NLL": fitted(lambda: Temperature("nll")),
@@ -139,14 +108,10 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
     for name, scored in expected.items():
         row = board[name]
         assert (row.eaurc, row.aurc, row.augrc) == pytest.approx(plainly(run, scored)), name
-    assert {row.method for row in board.rows} == {
-        *expected,
-        "entropy",
-        "AES of entropy",
-        "PES of entropy",
-        "LES of entropy",
-        "coin",
-    }
+    on_softmax = {row.method for row in board.rows if row.kappa in (None, "softmax")}
+    assert on_softmax == {*expected, "coin"}
+    on_entropy = {row.method for row in board.rows if row.kappa == "entropy"}
+    assert on_entropy == {"final", "AES", "PES", "LES"}
 
 
 def test_gen_is_not_a_rival_of_itself():
@@ -154,14 +119,14 @@ def test_gen_is_not_a_rival_of_itself():
     own = Run(run.table, others={"gen": run.table.kappa("softmax")[-1]})
     board = compare(own).boards["data"]
     assert [row.method for row in board.rows].count("gen") == 1
-    assert board["gen"].eaurc == board["softmax"].eaurc
+    assert board["gen"].eaurc == board["final"].eaurc
 
 
 def test_with_few_errors_the_error_predictor_ranks_as_the_softmax_does():
     run = run_of(4)
     few = np.concatenate((np.flatnonzero(~run.table.errors), np.flatnonzero(run.table.errors)[:40]))
     board = compare(run.rows(np.sort(few))).boards["data"]  # halves have some 20
-    assert board["error predictor"].eaurc == pytest.approx(board["softmax"].eaurc, rel=1e-12)
+    assert board["error predictor"].eaurc == pytest.approx(board["final"].eaurc, rel=1e-12)
 
 
 def test_probabilities_are_platts_of_the_other_half(run, board):
@@ -170,7 +135,7 @@ def test_probabilities_are_platts_of_the_other_half(run, board):
         nll(Platt().fit(kappa[learn], errors[learn]).predict_proba(kappa[rest]), errors[rest])
         for learn, rest in halves_of(errors.size)
     ]
-    assert board["softmax"].nll == pytest.approx(np.mean(values))
+    assert board["final"].nll == pytest.approx(np.mean(values))
 
 
 @pytest.mark.parametrize(
@@ -189,23 +154,14 @@ def test_rivals_of_the_logits_need_no_second_kappa(run, board):
     table = run.table
     kappa = {"softmax": table.kappa("softmax")}
     one = ScoreTable(kappa, table.labels, table.y, logits=table.logits)
-    rows = compare(one, methods=["final", "rival"], resamples=1000).boards["data"].rows
+    rows = compare(one, methods=["final", *RIVALS], resamples=1000).boards["data"].rows
     assert {row.method: row.eaurc for row in rows} == {
-        name: board[name].eaurc
-        for name in (
-            "softmax",
-            "temperature by NLL",
-            "temperature by AURC",
-            "MaxLogit-pNorm",
-            "error predictor",
-            "gen",
-            "SPTD",
-        )
+        name: board[name].eaurc for name in ("final", *RIVALS)
     }
 
 
 def test_one_sure_mistake_leaves_numbers():
-    logits, y = simulated()
+    logits, y = simulate_logits()
     logits[:, 0, :] = 0
     logits[:, 0, (y[0] + 1) % CLASSES] = 500
     content = json.dumps(compare(table_of(logits, y, logits=logits[-1])).as_dict())
@@ -214,10 +170,10 @@ def test_one_sure_mistake_leaves_numbers():
 
 
 def test_a_row_of_a_frame_has_an_interval_as_three_columns(board):
-    row, flat = board["AES of softmax"], board["AES of softmax"].flat()
+    row, flat = board["AES"], board["AES"].flat()
     for name in ("difference", "gain", "behind"):
         assert (flat[name], flat[f"{name}_low"], flat[f"{name}_high"]) == tuple(getattr(row, name))
-    assert flat["method"] == "AES of softmax"
+    assert flat["method"] == "AES"
     assert "gains" not in flat
 
 
@@ -226,36 +182,36 @@ def test_the_price(board):
         row = board[name]
         return row.passes, row.snapshots, row.bytes
 
-    assert price("softmax") == price("temperature by NLL") == (1, 1, 1000)
-    assert price("AES of softmax") == (6, 6, 6000)  # of epochs 3 … 8
-    assert price("LES of softmax") == price("SPTD") == price("mean") == (8, 8, 8000)
+    assert price("final") == price("temperature by NLL") == (1, 1, 1000)
+    assert price("AES") == (6, 6, 6000)  # of epochs 3 … 8
+    assert price("LES") == price("SPTD") == price("mean") == (8, 8, 8000)
     assert price("LES of all κ") == (5, 5, 5000)
     assert price("coin") == (1, 1, 1000)  # of which nothing was said
-    assert price("best snapshot of softmax")[0] <= 2  # the chosen one, and the one that predicts
-    assert board["mean"].error != board["softmax"].error
+    assert price("best snapshot")[0] <= 2  # the chosen one, and the one that predicts
+    assert board["mean"].error != board["final"].error
 
 
 def test_dropout_costs_its_passes():
-    logits, y = simulated()
+    logits, y = simulate_logits()
     table = table_of(logits, y)
     kappas = {name: table.kappa("softmax") for name in ("mc_dropout", "mc_dropout_variance")}
     dropped = ScoreTable(kappas, table.labels, y)
     board = compare(dropped).boards["data"]
-    assert board["mc_dropout"].passes == board["mc_dropout_variance"].passes == 100
-    assert board["AES of mc_dropout"].passes == 600
+    assert board["final"].passes == board["final", "mc_dropout_variance"].passes == 100
+    assert board["AES"].passes == 600
     assert board["LES of all κ"].passes == 5 * (99 + 99 + 1)  # both share one of each
     board = compare(Run(dropped, passes={"mc_dropout": 5})).boards["data"]
-    assert board["mc_dropout"].passes == 5
+    assert board["final"].passes == 5
 
 
 def test_rows_come_in_order_and_say_what_they_are(board):
     assert [row.eaurc for row in board.rows] == sorted(row.eaurc for row in board.rows)
-    best, reference = board.rows[0], board["softmax"]
+    best, reference = board.rows[0], board["final"]
     assert best.behind == (0, 0, 0)
     assert best.verdict.endswith("; the best here")
     assert reference.gain == (0, 0, 0)
     assert reference.verdict.startswith("the reference")
-    assert board["coin"].verdict.startswith("worse than softmax by ")
+    assert board["coin"].verdict.startswith("worse than the final softmax by ")
     assert board["coin"].gain.high < 0
     for row in board.rows:
         assert row.gain.low <= row.gain.estimate <= row.gain.high
@@ -267,16 +223,10 @@ def test_rows_come_in_order_and_say_what_they_are(board):
 def test_a_spoilt_end_is_found():
     """Snapshots whose signal fades: averaging must help, and the verdict says so."""
     board = compare([run_of(seed, drift=1.2, n=1500) for seed in range(3)]).boards["data"]
-    row = board["AES of softmax"]
+    row = board["AES"]
     assert row.gain.low > 0
     assert row.p_holm < 0.05
-    assert row.verdict.startswith("better than softmax by ")
-
-
-def test_holm_by_hand():
-    p = np.array([0.01, 0.5, 0.04, 0.03])  # the second is the reference
-    assert _holm(p, 1).tolist() == pytest.approx([0.03, 1.0, 0.06, 0.06])
-    assert _holm(np.array([1.0, 0.9, 0.8]), 0).tolist() == [1.0, 1.0, 1.0]
+    assert row.verdict.startswith("better than the final softmax by ")
 
 
 @pytest.mark.slow
@@ -289,7 +239,7 @@ def test_where_nothing_differs_little_is_found():
         y = (rng.random(400) > truth).astype(int)
         scores = {name: np.clip(truth + rng.normal(0, 0.2, 400), 0, 1)[None] for name in "ab"}
         table = ScoreTable(scores, np.zeros((1, 400), dtype=int), y)
-        found += compare(table, resamples=200).boards["data"]["b"].p < 0.05
+        found += compare(table, resamples=200)["final", "b"].p < 0.05
     assert found <= 13  # 6 are expected; more than 13 come once in 200 times
 
 
@@ -310,15 +260,17 @@ def test_where_only_runs_differ_little_is_found(runs):
                 for name, spread in zip("ab", noise, strict=True)
             }
             tables.append(ScoreTable(scores, np.zeros((1, 300), dtype=int), y))
-        found += compare(tables, resamples=200).boards["data"]["b"].p < 0.05
+        found += compare(tables, resamples=200)["final", "b"].p < 0.05
     assert found <= 12  # 5 are expected; more than 12 come once in 700 times
 
 
 @pytest.mark.slow
 def test_data_sets_have_luck_of_their_own():
     runs = [run_of(0), run_of(1)]
-    judged = [contest(runs, RANKED, Halves(), 100, 0, index, "eaurc") for index in (0, 1)]
-    assert np.array_equal(judged[0].drawn, judged[1].drawn)
+    judged = [
+        _contest(runs, None, "softmax", "eaurc", Halves(), 100, (0, index)) for index in (0, 1)
+    ]
+    assert np.array_equal(judged[0].draws, judged[1].draws)
     assert not np.array_equal(judged[0].luck, judged[1].luck)
     assert judged[0].luck.std() > 0
 
@@ -331,14 +283,12 @@ def test_too_few_errors_to_learn_from_fall_back_to_the_first_kappa():
     good = np.where(labels == 1, 0.2, 0.8) + rng.uniform(-0.1, 0.1, labels.shape)
     table = ScoreTable({"softmax": good, "noise": rng.random(labels.shape)}, labels, y)
     board = compare(table).boards["data"]
-    assert board["LES of all κ"].eaurc == board["LES of softmax"].eaurc == 0
-    assert board["LES of noise"].eaurc > 0
+    assert board["LES of all κ"].eaurc == board["LES"].eaurc == 0
+    assert board["LES", "noise"].eaurc > 0
 
 
 def test_another_classifier_is_told(board):
-    assert board["mean"].verdict.endswith(
-        f"; of a classifier that is wrong in {board['mean'].error:.1%}"
-    )
+    assert board["mean"].verdict.endswith(f"; its classifier is wrong on {board['mean'].error:.1%}")
     assert "classifier" not in board["coin"].verdict
 
 
@@ -347,12 +297,12 @@ def test_the_same_run_again_changes_nothing_but_that_seeds_do():
     run = run_of()
     once, thrice = compare(run).boards["data"], compare([run] * 3).boards["data"]
     for row in once.rows:
-        assert thrice[row.method].gain == pytest.approx(row.gain)
+        assert thrice[row.method, row.kappa].gain == pytest.approx(row.gain)
     assert (once.runs, thrice.runs) == (1, 3)
 
     better, worse = (run_of(1, n=2000, drift=drift) for drift in (1.3, -1.5))
-    apart = [compare(one).boards["data"]["AES of softmax"].gain for one in (better, worse)]
-    together = compare([better, worse]).boards["data"]["AES of softmax"].gain
+    apart = [compare(one).boards["data"]["AES"].gain for one in (better, worse)]
+    together = compare([better, worse]).boards["data"]["AES"].gain
     width = together.high - together.low
     assert width > max(gain.high - gain.low for gain in apart)
 
@@ -365,7 +315,7 @@ def test_several_data_sets_count_the_same():
     assert list(comparison.boards) == ["small", "large"]
     assert (pooled.runs, pooled.points) == (3, 1200)
     for row in pooled.rows:
-        parts = [board[row.method] for board in comparison.boards.values()]
+        parts = [board[row.method, row.kappa] for board in comparison.boards.values()]
         ratios = [1 - part.gain.estimate / 100 for part in parts]
         assert row.gain.estimate == pytest.approx(100 * (1 - np.sqrt(np.prod(ratios))))
         assert row.eaurc == pytest.approx(np.mean([part.eaurc for part in parts]))
@@ -373,16 +323,16 @@ def test_several_data_sets_count_the_same():
 
 
 def test_what_one_data_set_lacks_is_not_pooled():
-    logits, y = simulated()
+    logits, y = simulate_logits()
     comparison = compare({"with": run_of(), "without": table_of(logits, y)})
     names = {row.method for row in comparison.pooled.rows}
     assert "temperature by NLL" not in names
     assert "temperature by NLL" in {row.method for row in comparison.boards["with"].rows}
-    assert {"softmax", "SPTD", "LES of all κ"} <= names
+    assert {"final", "SPTD", "LES of all κ"} <= names
 
 
 def test_packed_tables_without_labels_have_no_sptd():
-    logits, y = simulated()
+    logits, y = simulate_logits()
     table = table_of(logits, y)
     plain = ScoreTable(
         {"softmax": table.kappa("softmax")}, np.broadcast_to(table.y_hat, table.labels.shape), y
@@ -402,85 +352,93 @@ def test_as_plain_data(run):
     content = json.loads(json.dumps(compare(run).as_dict()))
     assert content["resamples"] == 2000
     (board,) = content["boards"]
-    assert board["reference"] == "softmax"
+    assert (board["reference"], board["kappa"]) == ("final", "softmax")
     assert set(board["rows"][0]["gain"]) == {"estimate", "low", "high"}
 
 
 def test_perfect_rankings_are_numbers_too():
     """One that is perfect, and then nothing but such."""
-    logits, y = simulated()
+    logits, y = simulate_logits()
     table = table_of(logits, y)
     perfect = 1.0 - table.errors
     board = compare(Run(table, others={"oracle": perfect})).boards["data"]
     assert board.rows[0].method == "oracle"
     assert board["oracle"].gain.estimate == pytest.approx(100, abs=0.2)
     alone = ScoreTable({"oracle": perfect[None], "twin": perfect[None]}, table.labels[-1:], y)
-    twin = compare(alone).boards["data"]["twin"]
+    twin = compare(alone)["final", "twin"]
     assert twin.gain == twin.behind == (0, 0, 0)
-    assert twin.verdict.startswith("no significant difference from oracle")
+    assert twin.verdict.startswith("no significant difference from the final oracle")
 
 
 def test_another_reference(run):
-    board = compare(run, reference="entropy").boards["data"]
-    assert board["entropy"].verdict.startswith("the reference")
+    entropy = compare(run, kappa="entropy").boards["data"]
+    assert entropy["final"].outcome == "reference"
+    assert entropy["final"].kappa == entropy["best snapshot"].kappa == "entropy"
+    assert entropy["AES", "softmax"].kappa == "softmax"
+    les = compare(run, reference="LES").boards["data"]
+    assert les["LES"].outcome == "reference"
+    assert les["LES"].gain == (0, 0, 0)
+    assert compare(run, reference="SPTD")["SPTD"].outcome == "reference"
 
 
-def sentence(function, *args, **kwargs):
-    with pytest.raises(InvalidInput) as caught:
-        function(*args, **kwargs)
-    return str(caught.value)
+def test_without_a_correction_each_p_value_decides(run):
+    corrected, plain = compare(run), compare(run, correction="none")
+    outcomes = {row.outcome: row for row in plain.boards["data"].rows if row.outcome != "reference"}
+    assert {"better", "worse", "no difference"} >= set(outcomes)
+    for row in plain.boards["data"].rows:
+        same = corrected[row.method, row.kappa]
+        assert (row.p, row.gain, row.p_holm) == (same.p, same.gain, None)
+        if row.outcome != "reference":
+            assert (row.outcome == "no difference") == (row.p >= 0.05)
+            assert (same.outcome == "no difference") == (same.p_holm >= 0.05)
 
 
-def test_refusals(run):
-    logits, y = simulated()
+def test_a_method_that_is_not_there_is_refused_with_those_that_are(run):
+    result = compare(run, methods=["final", "AES"], resamples=200)
+    with pytest.raises(InvalidInput, match="must be one of AES, final, got 'LES'"):
+        result["LES"]
+    with pytest.raises(InvalidInput, match=r"κ of AES must be one of .*entropy.*, got 'margin'"):
+        result.boards["data"]["AES", "margin"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"reference": "luck"}, "`reference` .* got 'luck' .* Choose one of final"),
+        ({"kappa": "luck"}, "must be one of softmax, entropy, got 'luck'"),
+        ({"methods": ["luck"]}, "`methods` must be some of final, .*coin.*, got 'luck'"),
+        ({"resamples": 100}, "`resamples` must be at least 880 to compare 22 methods, got 100"),
+        ({"metric": "accuracy"}, "`metric` must be .*eaurc.*, got 'accuracy'"),
+        ({"correction": "bonferroni"}, "`correction` must be .*holm.*, got 'bonferroni'"),
+        ({"seed": -1}, "`seed` must be"),
+    ],
+)
+def test_options_that_are_refused(run, options, words):
+    with pytest.raises(InvalidInput, match=words):
+        compare(run, **options)
+
+
+def test_runs_that_are_refused():
+    logits, y = simulate_logits()
     table = table_of(logits, y)
-    assert sentence(compare, run, reference="luck").startswith(
-        "`reference` must be a method of every data set, got 'luck': choose one of softmax, "
-    )
-    assert sentence(compare, run, resamples=100) == (
-        "`resamples` must be at least 880 to tell 22 methods apart, got 100: a p-value is never "
-        "below 2 / (resamples + 1)"
-    )
-    assert sentence(compare, {"mine": []}) == (
-        "`runs['mine']` must hold at least one run, got none: pass a table"
-    )
-    assert sentence(compare, [run_of(0), run_of(0, y_of=1)]) == (
-        "`runs['data']` must be of the same points, got other labels in run 1 than in run 0: pass "
-        "other data under another name"
-    )
     right = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, table.y_hat)
-    assert sentence(compare, right) == (
-        "`runs['data']` must have at least 4 wrong and 4 right points to compare methods, got 0 "
-        "wrong of 600 in run 0: score more"
-    )
-    assert sentence(table.with_logits, logits[-1][:-1]) == (
-        "`logits` must be (600, classes), as the table has 600 points, got shape (599, 4): pass "
-        "the final snapshot's, of the same points"
-    )
-    assert sentence(table.with_logits, -logits[-1]) == (
-        "`logits` must be those that the table's y_hat comes from, got others in more than 1 % of "
-        "the rows: pass the final snapshot's, of the same points"
-    )
-    assert sentence(Run, table, others={"softmax": y / 4}) == (
-        "`others` must have names that the table has not, got 'softmax': name it otherwise"
-    )
-    assert sentence(compare, {}) == (
-        "`runs` must hold at least one data set, got none: pass a table"
-    )
-    assert sentence(compare, "scores") == (
-        "`runs` must be score tables or runs, got str: open a folder by ScoreTable.open"
-    )
-    assert sentence(compare, run, seed=-1).startswith("`seed` must be")
-    assert sentence(Run, table, others={"a": y / 4}, passes={"b": 2}) == (
-        "`passes` must name scores of this run, got 'b': name some of softmax, entropy, a"
-    )
-    assert sentence(Run, table, kept={"b": 2}) == (
-        "`kept` must name scores of this run, got 'b': name some of none"
-    )
-    assert sentence(Run, table, others={"a": y[:-1] / 4}) == (
-        "`table` must have one value per point of `others['a']`, got 600 for 599: pass both from "
-        "the same rows"
-    )
+    for runs, words in (
+        ({"mine": []}, r"`runs\['mine'\]` must hold at least one run, got none"),
+        ({}, "`runs` must hold at least one data set, got none"),
+        ("scores", r"`runs` must be score tables or runs, got str. .* ScoreTable.open"),
+        ([run_of(0), run_of(0, y_of=1)], r"`runs\['data'\]` .* got other labels in run 1"),
+        (right, r"`runs\['data'\]` .* got 0 wrong of 600 in run 0"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            compare(runs)
+
+
+@pytest.mark.parametrize("logits", ["shorter", "others"])
+def test_logits_of_other_examples_are_refused(logits):
+    z, y = simulate_logits()
+    given = z[-1][:-1] if logits == "shorter" else -z[-1]
+    with pytest.raises(InvalidInput, match="`logits` must be"):
+        table_of(z, y).with_logits(given)
 
 
 @pytest.mark.parametrize("wrong", [4, 596])
@@ -489,17 +447,16 @@ def test_four_points_of_a_kind_are_enough(wrong):
     table = ScoreTable.from_kappa(kappa, np.arange(600) % 150 == 0)
     if wrong > 300:
         table = ScoreTable.from_kappa(kappa, ~table.errors)
-    assert compare(table, methods=["final", "AES k=30"], resamples=80).resamples == 80
+    assert compare(table, methods=["final", "AES"], resamples=80).resamples == 80
     fewer = ScoreTable.from_kappa(kappa[:, 1:], table.errors[1:])
-    told = f"got {wrong - (wrong < 300)} wrong of 599 in run 0: score more"
-    assert sentence(compare, fewer).endswith(told)
+    with pytest.raises(InvalidInput, match=f"got {wrong - (wrong < 300)} wrong of 599 in run 0"):
+        compare(fewer)
 
 
 def test_resamples_that_can_just_tell_methods_apart(run):
     compare(run, methods=["final"], resamples=80)  # 2 κ: 2 · 2 / 0.05
-    assert sentence(compare, run, methods=["final"], resamples=79).startswith(
-        "`resamples` must be at least 80 to tell 2 methods apart, got 79"
-    )
+    with pytest.raises(InvalidInput, match=r"`resamples` must be at least 80 .*, got 79"):
+        compare(run, methods=["final"], resamples=79)
 
 
 def test_boards_are_of_the_metric_asked_for(run):
@@ -507,23 +464,20 @@ def test_boards_are_of_the_metric_asked_for(run):
     board = compare(run, metric="aurc", resamples=1000).boards["data"]
     areas = [row.aurc for row in board.rows]
     assert (areas, board.measure) == (sorted(areas), "AURC")
-    base = board["softmax"].aurc
+    base = board["final"].aurc
     for row in board.rows:
         assert row.gain.estimate == pytest.approx(100 * (1 - row.aurc / base))
         assert row.difference.estimate == pytest.approx(row.aurc - base)
         assert row.difference.low <= row.difference.estimate <= row.difference.high
     same = compare(run, resamples=1000).boards["data"]
-    assert [row.method for row in board.rows] != [row.method for row in same.rows]
-    assert {row.method: row.eaurc for row in board.rows} == {
-        row.method: row.eaurc for row in same.rows
-    }
-    assert sentence(compare, run, metric="accuracy") == (
-        "`metric` must be one of eaurc, aurc, augrc, got 'accuracy': choose one"
-    )
+    order = [(row.method, row.kappa) for row in board.rows]
+    assert order != [(row.method, row.kappa) for row in same.rows]
+    for row in board.rows:
+        assert row.eaurc == same[row.method, row.kappa].eaurc
 
 
 def test_what_it_takes_to_train_is_shown(tmp_path):
-    logits, y = simulated()
+    logits, y = simulate_logits()
     table = table_of(logits, y, logits=logits[-1])
     other = Run(table, others={"twin": (y % 3) / 3}, trainings={"twin": 2})
     assert other.rows(np.arange(400)).trainings == {"twin": 2}
@@ -531,10 +485,7 @@ def test_what_it_takes_to_train_is_shown(tmp_path):
     (again,) = open_contest(tmp_path)["a"]
     assert again.trainings == {"twin": 2}
     board = compare(again, resamples=1000).boards["data"]
-    assert (board["twin"].trainings, board["softmax"].trainings) == (2, 1)
-    assert sentence(Run, table, trainings={"softmax": 2}) == (
-        "`trainings` must name scores of this run, got 'softmax': name some of none"
-    )
+    assert (board["twin"].trainings, board["final"].trainings) == (2, 1)
 
 
 class Trap:
@@ -560,7 +511,7 @@ def test_a_contest_is_opened_without_running_what_is_in_it(tmp_path, run):
 
 def test_the_number_of_cores_changes_no_board(monkeypatch):
     runs = [run_of(0), run_of(1), run_of(2)]
-    monkeypatch.setattr("snapsure.evaluation._contest.LONG", 1)  # or one thread takes all of them
+    monkeypatch.setattr("snapsure.evaluation._compare.LONG", 1)  # or one thread takes all of them
     monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda: 1)
     alone = compare(runs)
     monkeypatch.setattr("snapsure.metrics._parallel._cores", lambda: 8)

@@ -5,9 +5,9 @@ import pytest
 
 from snapsure import AES, LES, PES, Platt, ScoreTable
 from snapsure.errors import InvalidInput
-from snapsure.estimators import Final
+from snapsure.estimators import BestSnapshot, Final
 from snapsure.evaluation import confidences
-from tests.evaluation.test_evaluate import simulated
+from tests.support.runs import simulated
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +31,12 @@ def by_hand(table, make, name, seed):
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_every_point_by_what_the_other_half_taught(table, seed):
-    found = confidences(table, seed=seed)
-    makers = {
-        "final": Final,
-        "AES k=10": lambda: AES(10),
-        "AES k=30": AES,
-        "AES k=50": lambda: AES(50),
-        "PES": PES,
-        "LES": LES,
-    }
-    assert list(found) == [f"{kind} of {name}" for name in table.names for kind in makers]
+    makers = {"final": Final, "AES": AES, "LES": LES, "PES": PES, "best snapshot": BestSnapshot}
     for name in table.names:
-        for kind, make in makers.items():
-            np.testing.assert_array_equal(
-                found[f"{kind} of {name}"], by_hand(table, make, name, seed)
-            )
+        found = confidences(table, kappa=name, seed=seed)
+        assert list(found) == list(makers)
+        for method, make in makers.items():
+            np.testing.assert_array_equal(found[method], by_hand(table, make, name, seed))
 
 
 def test_sure_points_keep_their_order():
@@ -62,29 +53,25 @@ def test_sure_points_keep_their_order():
 
 
 def test_which_are_asked_for(table):
-    asked = confidences(table, names=["mc_dropout"], methods=["LES", "final"])
-    assert list(asked) == ["LES of mc_dropout", "final of mc_dropout"]
+    asked = confidences(table, kappa="mc_dropout", methods=["LES", "final"])
+    assert list(asked) == ["LES", "final"]
 
 
-def sentence(*arguments, **options):
-    with pytest.raises(InvalidInput) as caught:
-        confidences(*arguments, **options)
-    return str(caught.value)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kappa": "entropy"}, "must be one of softmax, mc_dropout, got 'entropy'"),
+        ({"methods": ["AES k=31"]}, "`methods` must be some of final, .*got 'AES k=31'"),
+    ],
+)
+def test_refusals(table, options, words):
+    with pytest.raises(InvalidInput, match=words):
+        confidences(table, **options)
 
 
-def test_refusals(table):
-    few = ScoreTable.from_kappa(np.random.default_rng(0).random((2, 20)), errors=[1] * 3 + [0] * 17)
-    assert sentence(few) == (
-        "`table` must have at least 4 wrong and 4 right points to fit on one half and answer for "
-        "the other, got 3 wrong of 20: score more points"
-    )
-    assert sentence(table, names=["entropy"]) == (
-        "`name` must be one of softmax, mc_dropout, got 'entropy': score that κ first, or choose "
-        "one of these"
-    )
-    assert sentence(table, methods=["AES k=31"]).startswith("`methods` must be some of final, ")
-    unlabelled = ScoreTable.from_kappa([[0.1, 0.2]])
-    assert sentence(unlabelled).startswith("`y` must be known to tell errors, ")
+def test_labels_must_be_known():
+    with pytest.raises(InvalidInput, match=r"^`y` must be known to tell errors, "):
+        confidences(ScoreTable.from_kappa([[0.1, 0.2]]))
 
 
 @pytest.mark.parametrize("wrong", [4, 16])
@@ -92,9 +79,8 @@ def test_four_points_of_a_kind_are_enough(wrong):
     kappa = np.random.default_rng(0).random((2, 20))
     assert confidences(ScoreTable.from_kappa(kappa, np.arange(20) < wrong), methods=["final"])
     other = 3 if wrong == 4 else 17
-    assert f"got {other} wrong of 20" in sentence(
-        ScoreTable.from_kappa(kappa, np.arange(20) < other)
-    )
+    with pytest.raises(InvalidInput, match=f"`table` .* got {other} wrong of 20. Score more"):
+        confidences(ScoreTable.from_kappa(kappa, np.arange(20) < other))
 
 
 def test_halves_without_an_error_still_answer():

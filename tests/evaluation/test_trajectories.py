@@ -5,6 +5,7 @@ import pytest
 
 from snapsure import eaurc
 from snapsure.evaluation import trajectories
+from snapsure.evaluation._trajectories import best_curve
 
 
 def test_against_the_plain_definition():
@@ -50,3 +51,9 @@ def test_the_latest_of_equals():
 def test_a_group_has_at_least_one_point():
     result = trajectories([[0.2, 0.4, 0.9], [0.1, 0.5, 0.8]], [0, 1, 0], 0.01)
     assert (result.green_kappa.tolist(), result.red_kappa.tolist()) == ([0.9, 0.8], [0.2, 0.1])
+
+
+def test_the_best_curve_has_the_errors_last():
+    curve = best_curve(np.array([True, False, True, False]))
+    assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1]
+    assert curve.risk.tolist() == pytest.approx([0, 0, 1 / 3, 1 / 2])

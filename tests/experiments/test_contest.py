@@ -20,15 +20,19 @@ from experiments.contest.runs import (
 )
 from snapsure import ScoreTable, compare, eaurc
 from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.estimators._logits import top_log_odds
 from snapsure.evaluation._archive import finish, open_contest, pack, place, save
-from snapsure.evaluation._error_predictor import ErrorPredictor
-from snapsure.evaluation._methods import OF_LOGITS
 from snapsure.evaluation._protocol import Halves
 from snapsure.evaluation._run import Run
-from tests.evaluation.test_compare import run_of
+from tests.support.runs import run_of
 
-OF_LOGITS_NAMES = [method.name for method in OF_LOGITS]
+OF_LOGITS_NAMES = [
+    "temperature by NLL",
+    "temperature by AURC",
+    "MaxLogit-pNorm",
+    "error predictor",
+]
 
 
 @pytest.fixture
@@ -139,10 +143,11 @@ def test_answers_stand_in_for_logits(tmp_path):
         assert {*one.others} == {*OF_LOGITS_NAMES, EMBEDDED}
         assert np.allclose(one.others[EMBEDDED][0], from_embedding(whole.table, seen), atol=2e-3)
         ours, theirs = (
-            compare(each, methods=("final", "rival"), resamples=400) for each in (one, whole)
+            compare(each, methods=("final", *OF_LOGITS_NAMES), resamples=400)
+            for each in (one, whole)
         )
         for name in OF_LOGITS_NAMES:
-            rows = [each.boards["data"][name] for each in (ours, theirs)]
+            rows = [each[name] for each in (ours, theirs)]
             assert rows[0].eaurc == pytest.approx(rows[1].eaurc, rel=5e-3)
             assert (rows[0].passes, rows[0].snapshots) == (rows[1].passes, rows[1].snapshots)
 

@@ -89,5 +89,5 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     ]
     runs = open_contest(packed)
     assert runs["words-second"][0].table.labels.shape == (5, 150)
-    wanted = {"gen", "doctor", "nn_distance", MEAN, WEIGHTS, "AES of softmax", "LES of softmax"}
+    wanted = {"gen", "doctor", "nn_distance", MEAN, WEIGHTS, "AES", "LES"}
     assert wanted < {row.method for row in compare(runs).boards["words-second"].rows}

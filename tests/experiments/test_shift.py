@@ -75,8 +75,8 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     ways = rows["jpeg", 3]["ways"]
     for name, made in {
         "softmax": Final(),
-        "AES of softmax": AES(),
-        "LES of softmax": LES(),
+        "AES": AES(),
+        "LES": LES(),
     }.items():
         area = eaurc(made.fit(clean).confidence(table), table.errors)
         assert ways[name]["eaurc"] == [pytest.approx(area, abs=1e-6)]
@@ -87,7 +87,7 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     assert json.loads(result.read_text())["cifar10"] == told
     lines = harder_tables.shift_table("cifar10", told)
     assert len(lines) == 2 + 13
-    estimate = ways["AES of softmax"]["eaurc_saved"][0][0]
+    estimate = ways["AES"]["eaurc_saved"][0][0]
     assert f"{estimate:+.1f}" in next(line for line in lines if line.startswith("| jpeg 3 |"))
 
 

@@ -9,15 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import (
-    Evenly,
-    MCDropout,
-    NNDistance,
-    Report,
-    SnapshotStore,
-    SoftmaxResponse,
-    score,
-)
+from snapsure import Evenly, MCDropout, NNDistance, Report, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.integrations.keras import Classifier, SnapshotCallback
 from tests.support import processes

@@ -9,7 +9,7 @@ from snapsure.paper.archive import Experiment, pack, unpack
 from snapsure.paper.outcome import compute
 from snapsure.paper.tables import about as about_all
 from snapsure.paper.tables import motivation, table1
-from tests.evaluation.test_evaluate import simulated
+from tests.support.runs import simulated
 
 
 def packed(kappa, tmp_path):

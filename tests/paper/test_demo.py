@@ -72,7 +72,7 @@ def test_it_goes_the_whole_way(short):
     for word in (
         "final softmax",
         "AES",
-        "LES in 3 passes",
+        "LES (3 passes)",
         "Chosen:  ",
         "Checked:   of 2,000 words",
     ):

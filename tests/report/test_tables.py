@@ -19,7 +19,7 @@ from snapsure.report.tables import (
     to_markdown,
     to_terminal,
 )
-from tests.evaluation.test_compare import run_of
+from tests.support.runs import run_of
 
 ODD = r"[b]a|b & #1 ^\ {x} <i>"
 
@@ -80,12 +80,12 @@ def test_a_board_has_every_row(comparison):
         assert table.title.startswith(f"{board.name}: ")
         for row, cells in zip(board.rows, table.cells, strict=True):
             told = dict(zip(table.heads, cells, strict=True))
-            assert told["method"] == row.method
+            assert told["method"] == board.label(row)
             assert told["E-AURC"] == f"{1e3 * row.eaurc:.2f}"
             assert told["passes"] == f"{row.passes:.0f}"
             assert told["trainings"] == f"{row.trainings:g}"
             assert told["verdict"] == row.verdict
-            is_reference = row.method == board.reference
+            is_reference = row.outcome == "reference"
             assert told["gain, %"] == ("" if is_reference else interval(row.gain))
 
 

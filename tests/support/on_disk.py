@@ -32,7 +32,7 @@ from snapsure.networks._reference import Reference, written
 from snapsure.paper.archive import Experiment
 from snapsure.scoring._kept import Kept
 from snapsure.training._epochs import keep, read_history, refuse_another, resume
-from tests.evaluation.test_compare import run_of
+from tests.support.runs import run_of
 
 N = 60
 

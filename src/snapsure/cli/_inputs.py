@@ -63,7 +63,6 @@ def contest_runs(tables: list[Path], source: Path | None, *, apart: bool = False
     import numpy as np
 
     from snapsure.evaluation import Run
-    from snapsure.evaluation._run import passes_of
     from snapsure.table import ScoreTable
 
     if (source is None) == (not tables):
@@ -79,7 +78,7 @@ def contest_runs(tables: list[Path], source: Path | None, *, apart: bool = False
     groups: dict[str, list[Run]] = {}
     for path in tables:
         table = ScoreTable.open(path)
-        run = Run(table, passes=passes_of(table))
+        run = Run(table)
         same = (n for n, some in groups.items() if not apart and np.array_equal(some[0].y, run.y))
         groups.setdefault(next(same, str(path)), []).append(run)
     return groups

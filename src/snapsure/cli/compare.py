@@ -25,7 +25,10 @@ def compare(
         bool, typer.Option("--apart", help="Every table is a data set of its own, no seed.")
     ] = False,
     reference: Annotated[
-        str | None, typer.Option(help="What gains are against; the first κ if not given.")
+        str, typer.Option(help="The method that the others are compared with.")
+    ] = "final",
+    kappa: Annotated[
+        str | None, typer.Option(help="The κ of the reference; the first if not given.")
     ] = None,
     metric: Annotated[
         str,
@@ -61,7 +64,14 @@ def compare(
             raise InvalidInput(f"--plot must end in .png, .svg or .pdf, got {plot}: name it so")
         runs = inputs.contest_runs(tables or [], source, apart=apart)
         with Console(stderr=True).status("resampling …"):
-            outcome = rank(runs, reference=reference, metric=metric, resamples=resamples, seed=seed)
+            outcome = rank(
+                runs,
+                reference=reference,
+                kappa=kappa,
+                metric=metric,
+                resamples=resamples,
+                seed=seed,
+            )
         if plot is not None:
             outcome.plot().save(plot)
             typer.echo(f"written: {plot}", err=True)

@@ -71,7 +71,11 @@ def _write_points(path: Path, scores: "ScoreTable", seed: int) -> None:
         "y": scores.y.tolist(),
         "y_hat": scores.y_hat.tolist(),
         "wrong": scores.errors.astype(int).tolist(),
-        **{name: p.tolist() for name, p in confidences(scores, seed=seed).items()},
+        **{
+            method if kappa == scores.names[0] else f"{method} of {kappa}": p.tolist()
+            for kappa in scores.names
+            for method, p in confidences(scores, kappa=kappa, seed=seed).items()
+        },
     }
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""AES, averaged early stopping: section 5.2 of the paper."""
+"""AES, averaged early stopping (section 5.2): c(x) = 1/k Σ κ(x | f^[j]) over k snapshots j."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -11,11 +11,10 @@ from snapsure.table import ScoreTable
 
 
 class AES(Estimator):
-    """Confidence = mean of κ over k snapshots evenly spaced from the fraction `start` to the end.
+    """Average κ over k snapshots, evenly spaced from the fraction `start` of training to its end.
 
-    Needs no labels, so that it is a bet: in our studies it is better than the final κ in 56 of 63
-    trainings, and nothing in a training's record tells which (docs/results/which-score.md). With
-    fewer snapshots than asked for, each is used once.
+    AES needs no labels, so nothing checks whether it is better than the final κ on your data;
+    `evaluate` does, if you have labels. With fewer than k snapshots, each is used once.
 
     Parameters
     ----------
@@ -29,7 +28,7 @@ class AES(Estimator):
     >>> kappa = [[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.5, 0.5]]
     >>> AES(k=2).confidence(ScoreTable.from_kappa(kappa)).tolist()  # of epochs 2 and 5
     [0.35, 0.65]
-    >>> AES(k=2).snapshots([10, 20, 30, 40, 50])  # nobody needs to score the others
+    >>> AES(k=2).snapshots([10, 20, 30, 40, 50])  # the others need no scoring
     [20, 50]
     """
 
@@ -42,11 +41,11 @@ class AES(Estimator):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its k and start."""
+        """Return k and start."""
         return {"k": self.k, "start": self.start}
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
-        """Which of these epochs are averaged."""
+        """Return which of these epochs are averaged."""
         if self._state is not None:
             return super().snapshots(epochs)
         known = rising(epochs)

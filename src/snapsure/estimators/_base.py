@@ -1,9 +1,9 @@
-"""The contract of estimators: from the κ of every snapshot to one confidence per point.
+"""`Estimator`: the contract from κ of every snapshot to one confidence per example.
 
-To add one: a file with a subclass, and a line in `__init__.py`; its test inherits
-`EstimatorContract` (`snapsure.testing`). What fitting finds is a dictionary of JSON's types, which
-`save` writes and `load` reads. Snapshots are known by their epochs, never by their places: a table
-that holds only the snapshots an estimator needs gives the same answers.
+To add one, write a subclass and register it (`registry.py`); its test inherits `EstimatorContract`
+(`snapsure.testing`). Fitting returns a dictionary of JSON's types, which `save` writes and `load`
+reads. Snapshots are known by their epochs, never by their positions: a table that holds only the
+snapshots an estimator needs gives the same answers.
 """
 
 from abc import ABC, abstractmethod
@@ -39,12 +39,12 @@ class _Saved(TypedDict):
 
 
 class Estimator(ABC):
-    """One confidence per point from a score table."""
+    """Maps a score table to one confidence per example."""
 
-    learns: ClassVar[bool] = True  # from labelled points; else `fit` may be left out
+    learns: ClassVar[bool] = True  # from labelled examples; else `fit` is optional
     calibrated: bool = False  # whether its confidence is a probability of being right
-    of_kappa: ClassVar[bool] = True  # else it works on labels or logits, whatever κ there is
-    fitted_type: ClassVar[type] = Fitted  # what `_learn` gives: a `TypedDict` for `_json`
+    of_kappa: ClassVar[bool] = True  # else it uses labels or logits, whatever κ there is
+    fitted_type: ClassVar[type] = Fitted  # what `_learn` returns: a `TypedDict` for `_json`
 
     def __init__(self) -> None:
         self._state: State | None = None
@@ -52,34 +52,34 @@ class Estimator(ABC):
     @property
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What it was made with, by the names of its arguments, in JSON's types."""
+        """Return the arguments that make it again, by name, in JSON's types."""
 
     @abstractmethod
     def _learn(self, table: ScoreTable, kappa: str) -> State:
-        """What answers need, in JSON's types; `epochs` in it are the snapshots they pass."""
+        """Return what answers need, in JSON's types; `epochs` are the snapshots in use."""
 
     @abstractmethod
     def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
-        """Confidence of each point, (n,)."""
+        """Return the confidence of each example, (n,)."""
 
     def __repr__(self) -> str:
-        """How to make it."""
+        """Return the expression that makes it."""
         given = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         return f"{type(self).__name__}({given})"
 
     def fit(self, table: ScoreTable, kappa: str = "softmax") -> Self:
-        """Learn on held-out points what answers need.
+        """Learn from held-out examples what answers need.
 
         Parameters
         ----------
         table : ScoreTable
-            With labels, where the estimator learns; the final snapshot last.
+            With labels, if the estimator learns; the final snapshot last.
         kappa : str
-            Which κ of the table it works on, now and in `confidence`.
+            Which κ of the table to use, now and in `confidence`.
         """
         refuse_no_table(table)
         if self.of_kappa:
-            table.kappa(kappa)  # refuses a κ that is not there
+            table.kappa(kappa)  # refuses an unknown κ
         if self.learns:
             table.errors  # noqa: B018 - refuses a table without labels
         final = int(table.epochs[-1])
@@ -87,17 +87,17 @@ class Estimator(ABC):
         return self
 
     def confidence(self, table: ScoreTable) -> Floats:
-        """Confidence of each point, (n,), higher is surer.
+        """Return the confidence of each example, (n,); higher is surer.
 
-        An estimator that learns nothing may be used without `fit`: on the table's only κ, or its
-        softmax response.
+        An estimator that learns nothing works without `fit`, on the table's only κ or its softmax
+        response.
 
         Raises
         ------
         NotFitted
-            If it learns, and was not fitted.
+            If it learns, and is not fitted.
         InvalidInput
-            If the table lacks a snapshot or the κ that it was fitted with.
+            If the table lacks a snapshot or the κ that it is fitted on.
         """
         refuse_no_table(table)
         state = self._state
@@ -114,31 +114,31 @@ class Estimator(ABC):
 
     @property
     def fitted(self) -> State:
-        """What fitting found."""
+        """The result of `fit`."""
         if self._state is None:
             raise NotFitted(
-                f"{type(self).__name__} must be fitted before it is used, got one that is not: "
-                "call .fit"
+                f"{type(self).__name__} must be fitted before it is used, got one that is not. "
+                "Call .fit first."
             )
         return self._state
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
-        """Which of these epochs an answer needs, the final one among them: what to `select`."""
+        """Return which of these epochs an answer needs, the final one included."""
         return _among(rising(epochs), {*self.fitted["epochs"], self.fitted["final"]})
 
     def as_dict(self) -> dict[str, Any]:
-        """What it was made with, and what fitting found, in JSON's types."""
+        """Return its settings and the result of `fit`, in JSON's types."""
         return {"settings": self.settings, "fitted": self.fitted if self.learns else self._state}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """What `as_dict` told of."""
+        """Make the estimator that `as_dict` describes."""
         try:
             estimator = cls(**content["settings"])
         except (TypeError, OverflowError) as error:
             raise CorruptFile(
-                f"settings of a saved {cls.__name__} must be its arguments, got others ({error}): "
-                "save it again"
+                f"The settings of a saved {cls.__name__} must be its arguments, got others "
+                f"({error}). Save it again."
             ) from None
         estimator._state = content["fitted"]
         return estimator
@@ -153,53 +153,53 @@ class Estimator(ABC):
         return cls.from_dict(saved)
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
+        """Write the estimator as JSON."""
         _json.write(path, type(self).__name__, self.as_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote."""
+        """Read an estimator that `save` wrote."""
         what, remedy = f"a saved {cls.__name__}", "restore it, or save it again"
         content = _json.read(path, cls.__name__, dict[str, Any])
         return cls.from_file(content, path, what, remedy)
 
 
 def refuse_no_table(table: Any) -> None:
-    """Refuse what is no score table, and say how a bare array of κ becomes one."""
+    """Refuse anything but a score table, and say how an array of κ becomes one."""
     if not isinstance(table, ScoreTable):
         raise InvalidInput(
-            f"`table` must be a ScoreTable, got {type(table).__name__}: for an array of κ, "
-            "(snapshots, points), pass ScoreTable.from_kappa(kappa, errors); for a folder, "
-            "ScoreTable.open(folder)"
+            f"`table` must be a ScoreTable, got {type(table).__name__}. For an array of κ, "
+            "(snapshots, examples), pass ScoreTable.from_kappa(kappa, errors); for a folder, "
+            "ScoreTable.open(folder)."
         )
 
 
 def rows_of(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> Floats:
-    """κ of the snapshots of some epochs, (epochs, n)."""
-    if table.epochs.tolist() == epochs:  # all of them, as in a predictor
+    """Return κ of the snapshots of some epochs, (epochs, n)."""
+    if table.epochs.tolist() == epochs:  # all, as in a predictor
         return table.kappa(kappa)
     places = {int(epoch): i for i, epoch in enumerate(table.epochs)}
     missing = [epoch for epoch in epochs if epoch not in places]
     if missing:
         raise InvalidInput(
-            f"`table` must have the snapshots that were fitted, got none of epoch {missing[0]}: "
-            "score the points with the same snapshots"
+            f"`table` must have the snapshots that were fitted, got none of epoch {missing[0]}. "
+            "Score the examples with the same snapshots."
         )
     return table.kappa(kappa)[[places[epoch] for epoch in epochs]]
 
 
 def best_snapshot(excess: Floats) -> int:
-    """The snapshot of the least E-AURC; of equals (but for rounding), the latest."""
+    """Return the snapshot with the least E-AURC; of equals (but for rounding), the latest."""
     return int(np.flatnonzero(excess <= excess.min() + EQUAL)[-1])
 
 
 def rising(epochs: Sequence[int] | Ints) -> Ints:
-    """Epochs in order."""
+    """Return the epochs as an array, and refuse any that do not rise."""
     x = _validate.whole_numbers(epochs, "epochs")
     if x.ndim != 1 or not x.size or (np.diff(x) <= 0).any():
         raise InvalidInput(
-            f"`epochs` must be rising numbers, one per snapshot, got {x.tolist()}: "
-            "pass the table's or the store's epochs"
+            f"`epochs` must be rising numbers, one per snapshot, got {x.tolist()}. Pass the "
+            "epochs of the table or the store."
         )
     return x
 
@@ -208,7 +208,7 @@ def _among(there: Ints, needed: set[int]) -> list[int]:
     missing = sorted(needed.difference(there.tolist()))
     if missing:
         raise InvalidInput(
-            f"`epochs` must have the snapshots that were fitted, got none of epoch {missing[0]}: "
-            "pass the epochs of the same training"
+            f"`epochs` must have the snapshots that were fitted, got none of epoch {missing[0]}. "
+            "Pass the epochs of the same training."
         )
     return sorted(needed)

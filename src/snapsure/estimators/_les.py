@@ -1,15 +1,15 @@
-"""LES, learned early stopping: beyond the paper.
+"""LES, learned early stopping (beyond the paper): c(x) = σ(Σ w_j logit κ(x | f^[j]) + b).
 
-PES picks one snapshot per layer, AES weighs all alike; a logistic regression learns the weights.
+PES picks one snapshot per layer and AES weighs all alike; LES learns the weights from labels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta
 
-from snapsure import _validate
+from snapsure import _json, _validate
 from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
 from snapsure._spacing import choose
 from snapsure._types import Bools, Floats, Ints
@@ -18,7 +18,7 @@ from snapsure.estimators._base import Estimator, Fitted, State, rows_of
 from snapsure.estimators._search import Search, penalty, standard
 from snapsure.table import ScoreTable
 
-# With fewer errors than this, or fewer right points, k weights cannot be learnt.
+# Errors, and right examples, that it takes to learn weights.
 _FEW = 30
 
 
@@ -30,33 +30,33 @@ class _FittedLES(Fitted):
 
 
 class LES(Estimator):
-    """Probability of being right, from a logistic regression on the snapshots' logits.
+    """Estimate the probability of being right by a logistic regression on the snapshots' κ.
 
-    The features are log κ / (1 − κ) of k snapshots evenly spaced over the whole run, standardised.
-    The penalty beside the sum of log-losses is 10 · w² / 2 on each snapshot's weight, but 0.3 on
-    the final one's: what few labels cannot tell from noise is shrunk towards Platt's curve on the
-    final κ, not towards an average of all snapshots. With fewer than 30 errors (or right points) to
-    learn from, it is Platt's curve, and `fallback_` says so.
+    The features are the log-odds of κ, log κ / (1 − κ), of k snapshots evenly spaced over the whole
+    run, standardised. The penalty on each weight w is 10 · w² / 2 beside the sum of log-losses, but
+    0.3 · w² / 2 for the final snapshot: with few labels LES shrinks towards Platt's curve on the
+    final κ, not towards an average of all snapshots. With fewer than 30 errors (or right examples)
+    to learn from, LES is Platt's curve on the final κ, and `fallback_` is True.
 
-    With `passes`, an answer takes so many forward passes, the final snapshot's among them: of the k
-    snapshots the others are chosen one after the other, each time the one that makes the log-loss
-    of points left out of the fit (five folds) least, as long as one makes it less.
+    With `passes`, an answer takes at most so many forward passes, the final snapshot's included.
+    The other snapshots are chosen one by one: each time the one that lowers the log-loss of
+    examples left out of the fit (five folds) most, until none lowers it.
 
     Parameters
     ----------
     k : int
         Snapshots to use; with fewer, each is used once.
     passes : int, optional
-        The most snapshots that an answer may pass through; all k if not given.
+        The most forward passes per answer; k if not given.
 
     Attributes
     ----------
     fallback_ : bool
-        Whether there were too few errors to learn weights.
+        Whether there were too few errors to learn weights from.
     epochs_ : (k,) array
         The snapshots' epochs.
     coef_ : (k,) array
-        Weight of each, in standardised logits (in logits, where `fallback_`).
+        Weight of each, in standardised log-odds (in log-odds, where `fallback_`).
 
     Examples
     --------
@@ -76,31 +76,31 @@ class LES(Estimator):
         super().__init__()
         self.k = _validate.count(k, "k")
         self.passes = None if passes is None else _validate.count(passes, "passes")
-        self.search: Search | None = None  # one that others share
+        self.search: Search | None = None  # to share with others on the same examples
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How many snapshots, and how many of them an answer may pass through."""
+        """Return k and passes."""
         return {"k": self.k, "passes": self.passes}
 
     @property
     def fallback_(self) -> bool:
-        """Whether it is Platt's curve on the final κ."""
+        """Whether LES is Platt's curve on the final κ."""
         return bool(self.fitted["fallback"])
 
     @property
     def epochs_(self) -> Ints:
-        """Epochs of the snapshots it uses."""
+        """Epochs of the snapshots in use."""
         return np.array(self.fitted["epochs"])
 
     @property
     def coef_(self) -> Floats:
-        """Their weights."""
+        """Weight of each of these snapshots."""
         return np.array(self.fitted["weights"][:-1])
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         wrong = table.errors
-        fallback = not enough(wrong)
+        fallback = not has_enough_errors(wrong)
         k = 1 if fallback else self.k
         epochs = table.epochs[choose(table.epochs, k, 0.0)].tolist()
         x = logit(rows_of(table, kappa, epochs))
@@ -111,7 +111,7 @@ class LES(Estimator):
             center, spread = np.zeros(1), np.ones(1)
             weights = np.array(platt_curve(x[0], wrong))
         else:
-            center, spread, weights = weighed(x, wrong)
+            center, spread, weights = fit_weights(x, wrong)
         return {
             "epochs": epochs,
             "fallback": fallback,
@@ -122,13 +122,13 @@ class LES(Estimator):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """What `as_dict` told of."""
+        """Make the estimator that `as_dict` describes."""
         state = content["fitted"]
         lengths = [len(state[name]) for name in ("epochs", "center", "spread", "weights")]
         if lengths != [lengths[0]] * 3 + [lengths[0] + 1]:
             raise CorruptFile(
-                "a saved LES must have a centre, a spread and a weight for each of its "
-                f"{lengths[0]} snapshots, and one weight more, got {lengths[1:]}: save it again"
+                "A saved LES must have a centre, a spread and a weight for each of its "
+                f"{lengths[0]} snapshots, and one weight more, got {lengths[1:]}. Save it again."
             )
         return super().from_dict(content)
 
@@ -138,15 +138,60 @@ class LES(Estimator):
         return sigmoid(scaled @ np.array(state["weights"][:-1]) + state["weights"][-1])
 
 
-def enough(wrong: Bools) -> bool:
-    """Whether there are errors and right points enough to learn weights from."""
+class _FittedStack(Fitted):
+    names: list[str]
+    stacked: list[_json.Integer]
+    les: _FittedLES
+
+
+class StackedLES(Estimator):
+    """Use LES on every κ of a table at once, with a few snapshots of each.
+
+    Parameters
+    ----------
+    each : int
+        Snapshots of each κ.
+    """
+
+    calibrated = True
+    of_kappa: ClassVar[bool] = False
+    fitted_type: ClassVar[type] = _FittedStack
+
+    def __init__(self, each: int = 5) -> None:
+        super().__init__()
+        self.each = _validate.count(each, "each")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return how many snapshots of each κ it uses."""
+        return {"each": self.each}
+
+    def _learn(self, table: ScoreTable, kappa: str) -> State:
+        epochs = table.epochs[choose(table.epochs, self.each, 0.0)].tolist()
+        rows = self._stack(table, table.names, epochs)
+        les = LES(len(rows)).fit(ScoreTable.from_kappa(rows, table.errors))
+        used = epochs[-1:] if les.fallback_ else epochs
+        return {"epochs": used, "names": list(table.names), "stacked": epochs, "les": les.fitted}
+
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        rows = self._stack(table, state["names"], state["stacked"])
+        les = LES.from_dict({"settings": {"k": len(rows)}, "fitted": state["les"]})
+        return les.confidence(ScoreTable.from_kappa(rows))
+
+    def _stack(self, table: ScoreTable, names: Sequence[str], epochs: Sequence[int]) -> Floats:
+        # The first κ comes last: LES shrinks towards its final snapshot, or falls back to it.
+        return np.vstack([rows_of(table, name, epochs) for name in reversed(names)])
+
+
+def has_enough_errors(wrong: Bools) -> bool:
+    """Say whether there are enough errors and right examples to learn weights from."""
     return min(int(wrong.sum()), int((~wrong).sum())) >= _FEW
 
 
-def weighed(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
-    """Centre and spread of each feature, and their weights with the intercept behind them.
+def fit_weights(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
+    """Return the centre and spread of each feature, and their weights with the intercept last.
 
-    The last of the features (d, n) is the final κ's own, which the small penalty is on.
+    The last of the features (d, n) belongs to the final κ, and has the small penalty.
     """
     center, spread = standard(x)
     features = np.vstack(((x - center) / spread, np.ones(wrong.size)))

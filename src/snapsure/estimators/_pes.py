@@ -1,10 +1,10 @@
-"""PES, pointwise early stopping: algorithm 1 of the paper.
+"""PES, pointwise early stopping (algorithm 1): c(x) = i + κ(x | f^[K_i]) for x in layer i.
 
-Three repairs of its pseudo-code. The layer takes the q lowest points with the ties at its edge,
-where the paper's `<` loses a point, and an empty layer under ties. The loop ends when nothing is
-left. And a new point is sent to its layer by the rule that made the layers, `assign="layer"`: the
-paper's, `assign="paper"`, asks the snapshot that ranks a layer instead of the one that cut it off,
-and one point to which that snapshot gives a high κ opens the layer to most others.
+This corrects the pseudo-code in three places. A layer takes the q lowest examples with the ties at
+its edge; the paper's `<` loses an example, and makes an empty layer under ties. The loop ends when
+no example is left. A new example is assigned by the rule that made the layers (`assign="layer"`):
+the paper's (`assign="paper"`) asks the snapshot that ranks a layer instead of the one that cut it
+off, and one example to which that snapshot gives a high κ opens the layer to most others.
 """
 
 import math
@@ -23,12 +23,12 @@ Assign = Literal["layer", "paper"]
 
 
 class Layer(NamedTuple):
-    """One layer: the snapshot that ranks it, and what cut it off from the surer points."""
+    """One layer: the snapshot that ranks it, and the one that cut it off from surer examples."""
 
     epoch: int  # of the snapshot that ranks it
-    theta: float  # the largest κ that this snapshot gives to one of its points
+    theta: float  # the largest κ that this snapshot gives to one of its examples
     cut: int  # epoch of the snapshot that cut it off: that of the layer before, or the final one
-    edge: float  # the largest κ that the cutting snapshot gives to one of its points
+    edge: float  # the largest κ that the cutting snapshot gives to one of its examples
 
 
 class _FittedPES(Fitted):
@@ -36,22 +36,22 @@ class _FittedPES(Fitted):
 
 
 class PES(Estimator):
-    """Confidence from, layer by layer, the snapshot that ranks that layer best.
+    """Use, for each layer of confidence, the snapshot that ranks that layer best.
 
-    Layers go from the least to the most confident points. The confidence of a point is the number
-    of its layer plus κ of the snapshot that ranks the layer, held below the next layer's number: κ
-    of exactly 1 stays below κ of 0 one layer above. Sums are float64, so that within layer i two κ
-    remain apart if they differ by the spacing of float64 at i (2⁻⁵¹ in layers 2 and 3).
+    Layers go from the least to the most confident examples. The confidence of an example is the
+    number of its layer plus κ of the snapshot that ranks the layer, kept below the next layer's
+    number: κ of exactly 1 stays below κ of 0 one layer above. Sums are float64, so within layer i
+    two κ stay apart if they differ by the spacing of float64 at i (2⁻⁵¹ in layers 2 and 3).
 
     Parameters
     ----------
     layer : float
-        Size of a layer as a share of the points it is fitted on.
+        Size of a layer as a share of the examples it is fitted on.
     assign : "layer" or "paper"
-        Which layer a point belongs to: the first whose edge is not below κ of the snapshot that cut
-        the layer off, which gives every point of `fit` its own layer again; or, to the letter of
-        algorithm 1, the first whose theta is not below κ of the snapshot that ranks it. Points
-        above all belong to the last.
+        How examples find their layer. "layer": the first layer whose edge is not below κ of the
+        snapshot that cut it off, which assigns every example of `fit` to its own layer again.
+        "paper": as algorithm 1 is written, the first whose theta is not below κ of the snapshot
+        that ranks it. Examples above all edges belong to the last layer.
 
     Attributes
     ----------
@@ -81,16 +81,16 @@ class PES(Estimator):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Size of a layer, and how points come to theirs."""
+        """Return the size of a layer, and how examples find theirs."""
         return {"layer": self.layer, "assign": self.assign}
 
     @property
     def layers_(self) -> list[Layer]:
-        """The least confident first."""
+        """The layers, the least confident first."""
         return [Layer(*layer) for layer in self.fitted["layers"]]
 
     def layer_of(self, table: ScoreTable) -> Ints:
-        """The layer of each point, (n,), 0 for the least confident."""
+        """Return the layer of each example, (n,), 0 for the least confident."""
         return self._layer_of(table, self.fitted["kappa"], self.layers_)
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:

@@ -1,4 +1,7 @@
-"""MaxLogit-pNorm: the largest logit, in units of all of them."""
+"""MaxLogit-pNorm (Cattelan & Silva 2024): c(x) = max (z − z̄) / ‖z − z̄‖ₚ of the final logits z.
+
+z̄ is the mean of z over the classes.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -19,16 +22,15 @@ class _FittedPNorm(Fitted):
 
 
 class MaxLogitPNorm(Estimator):
-    """Confidence = max (z − z̄) / ‖z − z̄‖ₚ of the final logits z, z̄ their mean over the classes.
+    """Divide the largest final logit by the p-norm of all logits, centred.
 
-    Cattelan & Silva 2024 (How to Fix a Broken Confidence Estimator). p has the least AURC on
-    held-out points among 0, 1, …, 9, the grid of the authors' own code, the smallest of equals. As
-    theirs, it falls back to the softmax response unless that is worse.
+    From How to Fix a Broken Confidence Estimator. p has the least AURC on labelled examples among
+    0, 1, …, 9, the grid of the authors' code, the smallest of equals. As in their code, the softmax
+    response is used instead unless it is worse.
 
-    ‖·‖₀ counts the logits that are not 0, so p = 0 gives the centred maximum over the number of
-    classes. A temperature would divide every confidence by the same number, so none is fitted; the
-    paper's variants that need one (softmax of the normalised logits) are left out. Of two classes
-    the centred logits are ±a, and all p > 0 give the same to every point: it falls back.
+    ‖·‖₀ counts the logits that are not 0, so p = 0 divides by the number of classes. With two
+    classes the centred logits are ±a and every p > 0 gives the same to all examples, so the softmax
+    response is used.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ class MaxLogitPNorm(Estimator):
     Attributes
     ----------
     p_ : float or None
-        The p chosen; None where it has fallen back to the softmax response.
+        The p chosen; None for the softmax response.
 
     Examples
     --------
@@ -58,16 +60,18 @@ class MaxLogitPNorm(Estimator):
         super().__init__()
         self.grid = [_validate.at_least(p, 0, "grid") for p in grid]
         if not self.grid:
-            raise InvalidInput("`grid` must hold at least one p, got none: leave it out")
+            raise InvalidInput(
+                "`grid` must hold at least one p, got none. Leave it out to use 0, 1, …, 9."
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The p to choose from."""
+        """Return the p to choose from."""
         return {"grid": self.grid}
 
     @property
     def p_(self) -> float | None:
-        """The p chosen, None for the softmax response."""
+        """The p chosen; None for the softmax response."""
         p: float | None = self.fitted["p"]
         return p
 
@@ -85,7 +89,7 @@ class MaxLogitPNorm(Estimator):
 
 
 def _normalised(z: Floats, p: float) -> Floats:
-    """Confidences; 0 for a row of equal logits, which favours nothing."""
+    """Return the confidences; 0 for equal logits, which favour no class."""
     centred = z - z.mean(axis=1, keepdims=True)
     size = np.abs(centred)
     scale = size.max(axis=1)

@@ -1,4 +1,4 @@
-"""One snapshot alone: the final one, or the one that ranks labelled points best."""
+"""One snapshot alone, c(x) = κ(x | f^[j]): the final one, or the one that ranks best."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from snapsure.table import ScoreTable
 
 
 class Final(Estimator):
-    """κ of the final snapshot: what everybody has, and what all else is measured against.
+    """Return κ of the final snapshot: the reference for all other methods.
 
     Examples
     --------
@@ -22,11 +22,11 @@ class Final(Estimator):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Nothing to set."""
+        """Return nothing: there are no settings."""
         return {}
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
-        """The last one."""
+        """Return the last epoch."""
         return super().snapshots(epochs) if self._state else [int(rising(epochs)[-1])]
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
@@ -38,11 +38,11 @@ class Final(Estimator):
 
 
 class BestSnapshot(Estimator):
-    """κ of the snapshot with the least E-AURC on held-out points: the plain rival of PES."""
+    """Return κ of the snapshot with the least E-AURC on labelled examples, a rival of PES."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Nothing to set."""
+        """Return nothing: there are no settings."""
         return {}
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:

@@ -1,4 +1,7 @@
-"""SPTD: how often, and how late, snapshots disagree with the final answer."""
+"""SPTD (Rabanser et al. 2022): how often, and how late, snapshots disagree with the final answer.
+
+c(x) = 1 − Σ v_t a_t / Σ v_t with v_t = (t/T)^k, and a_t = 1 where snapshot t disagrees.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -13,18 +16,16 @@ from snapsure.table import ScoreTable
 
 
 class SPTD(Estimator):
-    """Confidence = 1 − Σ v a / Σ v over the snapshots; a = 1 where a snapshot's label is not y_hat.
+    """Score examples by how rarely, and how early, snapshots disagree with the final prediction.
 
-    Rabanser et al. 2022 (Selective Prediction via Training Dynamics), the variant that sums over
-    snapshots (not that of the latest disagreement), with their weights v = (t/T)^k, which count
-    late disagreement more. Theirs is the sum itself; divided by Σ v it lies in [0, 1] and ranks
-    alike. It needs labels of the snapshots and no κ, so many points tie: all that no snapshot ever
-    doubted have confidence 1.
+    This is the variant of Selective Prediction via Training Dynamics that sums over snapshots.
+    Divided by Σ v_t, the sum lies in [0, 1] and ranks as theirs does. SPTD needs the snapshots'
+    predictions and no κ, so many examples tie: all that no snapshot disagrees on have confidence 1.
 
     Parameters
     ----------
     k : float
-        How late disagreement must be to count, ≥ 0; 0 counts all alike. The default is ours, the
+        Weight of late disagreement, ≥ 0; 0 counts every snapshot the same. The default is the
         middle of 1 … 3, where Rabanser's thesis (2025) reports the best results.
 
     Examples
@@ -44,11 +45,11 @@ class SPTD(Estimator):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its k."""
+        """Return k."""
         return {"k": self.k}
 
     def snapshots(self, epochs: Sequence[int] | Ints) -> list[int]:
-        """All of them."""
+        """Return all epochs: each snapshot counts."""
         return super().snapshots(epochs) if self._state else rising(epochs).tolist()
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
@@ -57,11 +58,11 @@ class SPTD(Estimator):
     def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
         epochs = table.epochs
         if epochs[0] < 0:
-            raise InvalidInput(f"`epochs` must be ≥ 0, got {epochs[0]}: count from 0 or 1")
+            raise InvalidInput(f"`epochs` must be at least 0, got {epochs[0]}. Count from 0 or 1.")
         weight = (epochs / max(epochs[-1], 1)) ** self.k
         weight[-1] = 1  # also of a run that ends with epoch 0
-        # Snapshot by snapshot, not by a matrix product, whose last bit depends on the column:
-        # points that the same snapshots doubt are tied.
+        # Not by a matrix product, whose last bit depends on the column: examples that the same
+        # snapshots disagree on must tie.
         doubt, total = np.zeros(table.y_hat.size), 0.0
         for v, labels in zip(weight.tolist(), table.labels, strict=True):
             doubt += v * (labels != table.y_hat)

@@ -1,4 +1,4 @@
-"""Temperature scaling: the final logits divided by one number."""
+"""Temperature scaling (Guo et al. 2017): c(x) = max softmax(z / T) of the final logits z."""
 
 import math
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,12 +14,12 @@ from snapsure.estimators._logits import labels_of, logits_of, softmax_response
 from snapsure.metrics import aurc
 from snapsure.table import ScoreTable
 
-# What Cattelan & Silva search for the least AURC: 0.01, 0.02, …, 1.99.
+# The grid of Cattelan & Silva: 0.01, 0.02, …, 1.99.
 _GRID = np.arange(1, 200) / 100
-# The least NLL may lie at 0 (every point right) or at infinity (no better than chance).
+# The least NLL may be at T = 0 (every example right) or at infinity (no better than chance).
 _COLDEST, _HOTTEST = 1e-6, 1e6
 _STEPS = 200
-_TOGETHER = 1 << 14  # logits that are divided at once: what a core's cache holds
+_TOGETHER = 1 << 14  # logits divided at once: what a core's cache holds
 
 
 class _FittedTemperature(Fitted):
@@ -27,21 +27,20 @@ class _FittedTemperature(Fitted):
 
 
 class Temperature(Estimator):
-    """Softmax response of the final logits divided by T > 0.
+    """Return the softmax response of the final logits divided by T > 0.
 
     With `by="nll"`, T has the least mean negative log-likelihood of the classes, −ln softmax(z/T)
-    at y (Guo, Pleiss, Sun & Weinberger 2017); this is convex in 1/T, and Newton's method finds it.
-    With `by="aurc"`, T has the least AURC of 0.01, 0.02, …, 1.99, the one nearest to 1 of equals
-    (Cattelan & Silva 2024). A point of none of the classes (y = −1) has no likelihood, so that NLL
-    leaves it out; to AURC it is one more error. T changes no prediction, but it does change which
-    point is surer.
+    at y; this is convex in 1/T, and Newton's method finds it. With `by="aurc"`, T has the least
+    AURC among 0.01, 0.02, …, 1.99, the nearest to 1 of equals (Cattelan & Silva 2024). An example
+    of none of the classes (y = −1) has no likelihood, so NLL leaves it out; for AURC it is an
+    error. T changes no prediction, but it changes which example is surer.
 
-    `Platt` is another thing: it maps a κ to the probability of being right, and keeps its order.
+    `Platt` differs: it maps a κ to the probability of being right, and keeps its order.
 
     Parameters
     ----------
     by : "nll" or "aurc"
-        What T is chosen by.
+        What T minimises.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class Temperature(Estimator):
     --------
     >>> logits = np.log([[0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.8, 0.2]])
     >>> table = ScoreTable({"softmax": [[0.8] * 4]}, [[0] * 4], y=[0, 0, 0, 1], logits=logits)
-    >>> model = Temperature().fit(table)  # right in 3 of 4, so 3/4 is honest
+    >>> model = Temperature().fit(table)  # right in 3 of 4
     >>> model.confidence(table).round(6).tolist()
     [0.75, 0.75, 0.75, 0.75]
     """
@@ -67,7 +66,7 @@ class Temperature(Estimator):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What T is chosen by."""
+        """Return what T minimises."""
         return {"by": self.by}
 
     @property
@@ -78,29 +77,29 @@ class Temperature(Estimator):
     def _learn(self, table: ScoreTable, kappa: str) -> State:
         z, y = logits_of(table), labels_of(table)
         if self.by == "aurc":
-            best = _of_least_aurc(z, y)
+            best = _minimise_aurc(z, y)
         else:
             known = y != _validate.NO_CLASS
             if not known.any():
                 raise InvalidInput(
-                    f"`table` must have points that belong to a class, got {y.size} of none of "
-                    "them (y = −1): add some"
+                    f"`table` must have examples that belong to a class, got {y.size} of none "
+                    "(y = −1). Add some."
                 )
-            best = _of_least_nll(z[known], y[known])
+            best = _minimise_nll(z[known], y[known])
         return {"epochs": [int(table.epochs[-1])], "temperature": best}
 
     def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
         return softmax_response(logits_of(table) / state["temperature"])
 
 
-def _of_least_aurc(z: Floats, y: Ints) -> float:
+def _minimise_aurc(z: Floats, y: Ints) -> float:
     areas = aurc(_odds_over_grid(z), z.argmax(axis=1) != y)
     equals = _GRID[areas <= areas.min() + EQUAL]
     return float(equals[np.abs(np.log(equals)).argmin()])
 
 
 def _odds_over_grid(z: Floats) -> Matrix:
-    """Log-odds of each row's largest softmax, (temperatures of the grid, n)."""
+    """Return log-odds of each row's largest softmax, (temperatures of the grid, n)."""
     odds = np.empty((_GRID.size, len(z)))
     together = max(1, _TOGETHER // z.shape[1])
     for low in range(0, len(z), together):
@@ -115,15 +114,15 @@ def _odds_over_grid(z: Floats) -> Matrix:
             while True:
                 total = np.log(power.sum(axis=0))
                 odds[at, low : low + together] = -(second / _GRID[at] + total)
-                if at % 2 == 0:  # it has no half on the grid
+                if at % 2 == 0:  # its half is not on the grid
                     break
                 at //= 2
-                power *= power  # e^(x / T), squared, is that of half of T
+                power *= power  # e^(x/T) squared belongs to T/2
     return odds
 
 
-def _of_least_nll(z: Floats, y: Ints) -> float:
-    """Newton's method for β = 1/T, kept between the points where the slope changes sign."""
+def _minimise_nll(z: Floats, y: Ints) -> float:
+    """Find β = 1/T by Newton's method, bracketed by where the slope changes sign."""
     z = z - z.max(axis=1, keepdims=True)
     low, high = 1 / _HOTTEST, 1 / _COLDEST
     if _slope(z, y, low)[0] >= 0:
@@ -142,7 +141,7 @@ def _of_least_nll(z: Floats, y: Ints) -> float:
 
 
 def _slope(z: Floats, y: Ints, beta: float) -> tuple[float, float]:
-    """First and second derivative by β of the mean NLL of softmax(βz)."""
+    """Return the first and second derivative by β of the mean NLL of softmax(βz)."""
     p = np.exp(beta * z)
     p /= p.sum(axis=1, keepdims=True)
     mean = (p * z).sum(axis=1)

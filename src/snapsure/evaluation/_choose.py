@@ -10,13 +10,14 @@ from snapsure import _validate
 from snapsure._types import Floats, Ints
 from snapsure.decisions import Platt, Threshold
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
+from snapsure.estimators import Estimator, registry
 from snapsure.estimators._base import refuse_no_table
-from snapsure.evaluation._evaluate import Judging
-from snapsure.evaluation._methods import FINAL, Method
+from snapsure.estimators.registry import FINAL
+from snapsure.evaluation._engine import Candidate, list_candidates
+from snapsure.evaluation._evaluate import Panel, compare_with_final
 from snapsure.evaluation._protocol import Splits
-from snapsure.evaluation._result import Result
-from snapsure.evaluation._run import Run, passes_of
+from snapsure.evaluation._results import Result
+from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
 
@@ -161,69 +162,70 @@ def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: in
             f"`table` must have at least two right and two wrong examples to choose a method, got "
             f"{wrong} wrong of {table.errors.size}. Score more examples."
         )
-    run = Run(table, passes=passes_of(table))
-    judging = Judging(Splits(seed=seed), _RESAMPLES, _LEVEL, seed)
-    methods = _methods(run, kappa, passes)
-    names = [method.name for method in methods]
-    judged = dict(zip(names, judging.results([(methods, [run])])[0], strict=True))
+    run = Run(table)
+    candidates = _list_candidates(run, kappa, passes)
+    panel = Panel(kappa, candidates, [run])
+    (results,) = compare_with_final([panel], Splits(seed=seed), _RESAMPLES, _LEVEL, seed)
     most = float("inf") if passes is None else passes
-    afforded = {name: result for name, result in judged.items() if result.passes <= most}
-    better = {name: one for name, one in afforded.items() if one.difference.high < 0}
+    affordable = {row.method: row for row in results if row.passes <= most}
+    better = [row for row in affordable.values() if row.outcome == "better"]
 
-    for best in [*sorted(better, key=lambda name: better[name].eaurc), FINAL]:
-        method = next(method for method in methods if method.name == best)
-        estimator = method.make().fit(table, kappa)
+    by_name = {candidate.method: candidate for candidate in candidates}
+    for method in [*(row.method for row in sorted(better, key=lambda row: row.eaurc)), FINAL]:
+        estimator = by_name[method].make().fit(table, kappa)
         # On all examples PES may need more snapshots than it did on the splits.
-        if method.each * len(estimator.snapshots(table.epochs)) <= most:
+        if by_name[method].passes * len(estimator.snapshots(table.epochs)) <= most:
             break
     calibration = None
     if not estimator.calibrated:
         calibration = Platt().fit(estimator.confidence(table), table.errors)
 
     return Choice(
-        best,
+        method,
         kappa,
         estimator,
         calibration,
-        _reason(afforded, best, kappa, passes),
-        sorted(afforded.values(), key=lambda one: one.eaurc),
+        _write_reason(affordable, method, kappa, passes),
+        sorted(affordable.values(), key=lambda row: row.eaurc),
         learn=np.arange(table.errors.size),
         rest=np.arange(0),
     )
 
 
-def _methods(run: Run, kappa: str, passes: int | None) -> list[Method]:
-    run.table.kappa(kappa)  # refuses a κ that is not there
-    price = run.passes[kappa]
-    most = len(run.table.epochs) if passes is None else passes // price
-    if passes is not None and passes < price:
+def _list_candidates(run: Run, kappa: str, passes: int | None) -> list[Candidate]:
+    """List the registered methods that may be deployed, each made for so many passes."""
+    run.table.kappa(kappa)  # refuses an unknown κ
+    each = run.passes[kappa]
+    if passes is not None and passes < each:
         raise InvalidInput(
-            f"`passes` must be at least {price}, which one answer of {kappa} takes, got {passes}. "
+            f"`passes` must be at least {each}, which one answer of {kappa} takes, got {passes}. "
             "Allow more passes, or choose another κ."
         )
-    found = [Method(FINAL, FINAL, kappa, Final, price)]
-    if len(run.table.epochs) > 1 and most > 1:
-        found += [
-            Method("AES", "AES", kappa, partial(AES, min(30, most)), price),
-            Method("LES", "LES", kappa, partial(LES, passes=most), price),
-            Method("PES", "PES", kappa, PES, price),
-            Method("best snapshot", "best snapshot", kappa, BestSnapshot, price),
-        ]
-    return found
+    methods = [method for method in map(registry.get, registry.names()) if method.is_candidate]
+    snapshots = len(run.table.epochs) if passes is None else passes // each
+    if snapshots == 1:
+        methods = [method for method in methods if "snapshots" not in method.needs]
+    adapted = [
+        replace(method, make=partial(method.make_within, snapshots))
+        if method.make_within and passes is not None
+        else method
+        for method in methods
+    ]
+    return list_candidates(run, adapted, [kappa])
 
 
-def _reason(judged: Mapping[str, Result], best: str, kappa: str, passes: int | None) -> str:
+def _write_reason(results: Mapping[str, Result], best: str, kappa: str, passes: int | None) -> str:
     """Say in one sentence why this method was chosen."""
     within = "" if passes is None else f" within {passes} passes"
     if best != FINAL:
-        one = judged[best]
+        one = results[best]
         return (
             f"{best} ranks right from wrong better than the final {kappa}: E-AURC × 10³ "
             f"{1e3 * one.eaurc:.2f} instead of {1e3 * one.reference_eaurc:.2f} "
             f"({one.saved.estimate:.1f} % less, 95 % interval {one.saved.low:.1f} … "
             f"{one.saved.high:.1f}), in {one.passes:.0f} passes"
         )
-    others = [name for name in judged if name != FINAL]
+    others = [name for name in results if name != FINAL]
     if not others:
         return f"the final {kappa}: there is nothing else to choose{within}"
     return (

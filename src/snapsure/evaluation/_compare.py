@@ -1,70 +1,102 @@
-"""`compare`: every method on the same points, with intervals that know of seeds and of points.
+"""`compare`: every method on the same examples, with intervals over seeds and examples.
 
-Each run's points are halved: what must learn does so on one half and is judged on the other, and
-the other way round; what learns nothing is judged on the same halves. Points are resampled within
-halves, the same ones for all methods and for all runs of a data set; how far runs differ adds to
-an interval what Student's t makes of so many. One run speaks of its points alone.
+The examples of each run are halved: what must learn does so on one half and is judged on the other,
+and the other way round; what learns nothing is judged on the same halves. Examples are resampled
+within halves, the same ones for all methods and for all runs of a data set; how far runs differ
+adds to an interval what Student's t makes of so many. The intervals of one run are of its examples
+alone.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 
 from snapsure import _validate
+from snapsure._types import Floats
 from snapsure.errors import InvalidInput
-from snapsure.evaluation._board import SIGNIFICANT, board
-from snapsure.evaluation._contest import Contest, contest
-from snapsure.evaluation._judge import AREAS
-from snapsure.evaluation._methods import RANKED, refuse_unknown
+from snapsure.estimators import registry
+from snapsure.estimators.registry import FINAL
+from snapsure.evaluation._engine import (
+    AREAS,
+    SIGNIFICANT,
+    Candidate,
+    Correction,
+    Methods,
+    bootstrap_p,
+    correct,
+    describe,
+    find_methods,
+    find_outcome,
+    judge_all,
+    list_candidates,
+    list_others,
+    percent_saved,
+    write_verdict,
+)
 from snapsure.evaluation._protocol import Halves, Protocol
-from snapsure.evaluation._result import Comparison
+from snapsure.evaluation._results import Board, Comparison, Result
 from snapsure.evaluation._run import Run
+from snapsure.metrics import Interval
+from snapsure.metrics._bootstrap import bootstrap_values
+from snapsure.metrics._parallel import LONG, map_parallel
 from snapsure.table import ScoreTable
 
 Runs = Run | ScoreTable | Sequence[Run | ScoreTable]
 
 ALL = "all data sets"
+# Compared on every κ; the others on the first alone. Each comparison more costs all of them power.
+_ON_EVERY_KAPPA = (FINAL, "AES", "PES", "LES")
+_FEWEST = 4  # right and wrong examples
 
 
 def compare(
     runs: Runs | Mapping[str, Runs],
     *,
-    reference: str | None = None,
-    methods: Sequence[str] = RANKED,
+    reference: str = FINAL,
+    kappa: str | None = None,
+    methods: Methods | None = None,
     metric: str = "eaurc",
     protocol: Protocol | None = None,
+    correction: Correction = "holm",
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
 ) -> Comparison:
-    """Rank every way to a confidence, with its price and with intervals.
+    """Rank every method on the same examples, with its cost and with intervals.
 
     Parameters
     ----------
     runs : ScoreTable, Run, a sequence of them, or a mapping of data sets to these
-        Several runs of a data set must be of the same points: seeds of one training.
-    reference : str, optional
-        The method that gains are against: the table's first κ, of the final snapshot, if not given.
-    methods : sequence of str
-        Which kinds of methods.
+        Several runs of a data set must be of the same examples: seeds of one training.
+    reference : str
+        The method that the others are compared with.
+    kappa : str, optional
+        The κ of the reference; the table's first if not given.
+    methods : sequence of str or Method, optional
+        Registered methods by name, others, and names of the runs' other scores; all if not given.
     metric : "eaurc", "aurc" or "augrc"
-        What they are ranked by. E-AURC is against a classifier's own best order: to tell
-        classifiers with different errors apart, rank by AURC.
+        What ranks the methods. E-AURC compares a ranking with the best one of the same classifier;
+        to compare classifiers with different errors, rank by AURC.
     protocol : Protocol, optional
-        Which points methods learn from and are judged on; `Halves(seed)` if not given.
+        Which examples methods learn from and are judged on; `Halves(seed)` if not given.
+    correction : "holm" or "none"
+        How p-values are corrected for the number of methods.
     resamples, level, seed
         Of the bootstrap, and of the halves. A p-value is at least 2 / (resamples + 1).
 
     Returns
     -------
     Comparison
-        Gains are percent of the reference's metric; p-values are corrected by Holm's method.
+        A board per data set, and one over all if there are several. Gains are percent of the
+        reference's metric.
 
     Raises
     ------
     InvalidInput
-        For tables without labels, without errors or with nothing else, for runs of one data set
-        that are of other points, and for an unknown reference.
+        If tables have no labels, no errors or nothing but errors; if runs of one data set are of
+        different examples; or if a method or the reference is unknown.
 
     Examples
     --------
@@ -72,92 +104,283 @@ def compare(
     >>> kappa = rng.random((10, 400))
     >>> y = (rng.random(400) > kappa.mean(axis=0)).astype(int)
     >>> table = ScoreTable({"softmax": kappa}, np.zeros((10, 400), dtype=int), y)
-    >>> board = compare(table).boards["data"]
-    >>> board["AES of softmax"].gain.estimate > 0
+    >>> compare(table)["AES"].gain.estimate > 0
     True
     """
-    named = runs if isinstance(runs, Mapping) else {"data": runs}
-    groups = {name: [_run(run) for run in _listed(some)] for name, some in named.items()}
-    if not groups:
-        raise InvalidInput("`runs` must hold at least one data set, got none: pass a table")
+    groups = _group_runs(runs)
     resamples = _validate.count(resamples, "resamples")
     level = _validate.fraction(level, "level", open_above=True)
     seed = _validate.count(seed, "seed", least=0)
-    for name, some in groups.items():
-        _refuse_unlike(name, some)
-    refuse_unknown(methods)
-    if metric not in AREAS:
-        raise InvalidInput(
-            f"`metric` must be one of {', '.join(AREAS)}, got {metric!r}: choose one"
-        )
+    _validate.choice(metric, tuple(AREAS), "metric")
+    _validate.choice(correction, get_args(Correction), "correction")
+    if kappa is None:
+        kappa = next(iter(groups.values()))[0].table.names[0]
     protocol = Halves(seed) if protocol is None else protocol
-    found = {
-        name: contest(some, methods, protocol, resamples, seed, i, metric)
+
+    contests = {
+        name: _contest(some, methods, kappa, metric, protocol, resamples, (seed, i))
         for i, (name, some) in enumerate(groups.items())
     }
-    _refuse_few(resamples, max(len(one.methods) for one in found.values()))
-    shared = _shared(list(found.values()))
-    base = _reference(shared, reference, groups)
-    boards = {name: board(name, [one], base, level) for name, one in found.items()}
-    pooled = board(ALL, [one.of(shared) for one in found.values()], base, level)
-    return Comparison(boards, pooled if len(boards) > 1 else None, level, resamples)
-
-
-def _refuse_few(resamples: int, methods: int) -> None:
-    """The least p-value, corrected for all methods, must be able to tell something."""
-    least = int(2 * methods / SIGNIFICANT)
-    if resamples < least:
+    shared = _share_candidates([contest.candidates for contest in contests.values()])
+    keys = [candidate.key for candidate in shared]
+    base = next((key for key in ((reference, kappa), (reference, None)) if key in keys), None)
+    if base is None:
         raise InvalidInput(
-            f"`resamples` must be at least {least} to tell {methods} methods apart, got "
-            f"{resamples}: a p-value is never below 2 / (resamples + 1)"
+            f"`reference` must be a method of every data set, got {reference!r} of {kappa}. Choose "
+            f"one of {', '.join(dict.fromkeys(method for method, _ in keys))}."
+        )
+    count = max(len(contest.candidates) for contest in contests.values())
+    least = int(2 * count / SIGNIFICANT)
+    if resamples < least and correction != "none":
+        raise InvalidInput(
+            f"`resamples` must be at least {least} to compare {count} methods, got {resamples}. "
+            "A p-value is never below 2 / (resamples + 1)."
         )
 
-
-def _listed(some: Runs) -> Sequence[Run | ScoreTable]:
-    return [some] if isinstance(some, Run | ScoreTable) else list(some)
-
-
-def _run(run: Run | ScoreTable) -> Run:
-    if isinstance(run, Run):
-        return run
-    if not isinstance(run, ScoreTable):
-        raise InvalidInput(
-            f"`runs` must be score tables or runs, got {type(run).__name__}: open a folder by "
-            "ScoreTable.open"
-        )
-    return Run(run)
+    boards = {
+        name: make_board(name, [contest], base, kappa, level, correction)
+        for name, contest in contests.items()
+    }
+    pooled = None
+    if len(boards) > 1:
+        some = [contest.select(keys) for contest in contests.values()]
+        pooled = make_board(ALL, some, base, kappa, level, correction)
+    return Comparison(boards, pooled, level, resamples)
 
 
-def _refuse_unlike(name: str, runs: Sequence[Run]) -> None:
-    if not runs:
-        raise InvalidInput(f"`runs[{name!r}]` must hold at least one run, got none: pass a table")
-    for i, run in enumerate(runs):
-        wrong = int(run.table.errors.sum())
-        if min(wrong, run.table.errors.size - wrong) < 4:
+def _group_runs(runs: Runs | Mapping[str, Runs]) -> dict[str, list[Run]]:
+    """Return the runs by data set, and refuse those that cannot be compared."""
+    named = runs if isinstance(runs, Mapping) else {"data": runs}
+    if not named:
+        raise InvalidInput("`runs` must hold at least one data set, got none. Pass a ScoreTable.")
+    groups: dict[str, list[Run]] = {}
+    for name, some in named.items():
+        groups[name] = []
+        for i, run in enumerate([some] if isinstance(some, Run | ScoreTable) else some):
+            if not isinstance(run, Run | ScoreTable):
+                raise InvalidInput(
+                    f"`runs` must be score tables or runs, got {type(run).__name__}. Open a folder "
+                    "with ScoreTable.open."
+                )
+            run = Run(run) if isinstance(run, ScoreTable) else run
+            groups[name].append(run)
+            wrong, n = int(run.table.errors.sum()), run.table.errors.size
+            if min(wrong, n - wrong) < _FEWEST:
+                raise InvalidInput(
+                    f"`runs[{name!r}]` must have at least {_FEWEST} wrong and {_FEWEST} right "
+                    f"examples, got {wrong} wrong of {n} in run {i}. Score more examples."
+                )
+            if not np.array_equal(run.y, groups[name][0].y):
+                raise InvalidInput(
+                    f"`runs[{name!r}]` must be of the same examples, got other labels in run {i} "
+                    "than in run 0. Pass other examples under another name."
+                )
+        if not groups[name]:
             raise InvalidInput(
-                f"`runs[{name!r}]` must have at least 4 wrong and 4 right points to compare "
-                f"methods, got {wrong} wrong of {run.table.errors.size} in run {i}: score more"
+                f"`runs[{name!r}]` must hold at least one run, got none. Pass a ScoreTable."
             )
-        if not np.array_equal(run.y, runs[0].y):
-            raise InvalidInput(
-                f"`runs[{name!r}]` must be of the same points, got other labels in run {i} than in "
-                "run 0: pass other data under another name"
-            )
+    return groups
 
 
-def _shared(found: Sequence[Contest]) -> list[str]:
-    """What all data sets have, in the order of the first."""
-    return [name for name in found[0].methods if all(name in one.methods for one in found)]
+@dataclass(frozen=True)
+class Contest:
+    """All methods on the runs of one data set: means over runs and halves, by method."""
 
+    metric: str
+    candidates: Sequence[Candidate]
+    runs: int
+    points: int
+    means: Mapping[str, Floats]  # each number, (methods,); bytes are NaN where unknown
+    each: Floats  # the metric of every run, (runs, methods)
+    draws: Floats  # its mean on every resample of the examples, (methods, resamples)
+    luck: Floats  # weights of the runs' deviations from their mean, (resamples, runs)
 
-def _reference(
-    methods: Sequence[str], wanted: str | None, groups: Mapping[str, Sequence[Run]]
-) -> str:
-    if wanted is None:
-        wanted = next(iter(groups.values()))[0].table.names[0]
-    if wanted not in methods:
-        raise InvalidInput(
-            f"`reference` must be a method of every data set, got {wanted!r}: choose one of "
-            f"{', '.join(methods)}"
+    def select(self, keys: Sequence[tuple[str, str | None]]) -> "Contest":
+        """Return the contest with some of the methods alone."""
+        at = [[candidate.key for candidate in self.candidates].index(key) for key in keys]
+        return replace(
+            self,
+            candidates=[self.candidates[i] for i in at],
+            means={name: values[at] for name, values in self.means.items()},
+            each=self.each[:, at],
+            draws=self.draws[at],
         )
-    return wanted
+
+    def draw_differences(self, base: int) -> Floats:
+        """Return the metric less the reference's under other examples and other runs.
+
+        The shape is (methods, resamples).
+        """
+        each = self.each - self.each[:, [base]]
+        differences: Floats = self.draws - self.draws[base] + self._draw_runs(each)
+        return differences
+
+    def draw_ratios(self, base: int) -> Floats:
+        """Return log-ratios to the reference under other examples and other runs."""
+        each = np.array([_log_ratio(run, run[base]) for run in self.each])
+        return _log_ratio(self.draws, self.draws[base]) + self._draw_runs(each)
+
+    def _draw_runs(self, each: Floats) -> Floats:
+        other_runs: Floats = (self.luck @ (each - each.mean(axis=0))).T
+        return other_runs
+
+
+def _contest(
+    runs: Sequence[Run],
+    methods: Methods | None,
+    kappa: str,
+    metric: str,
+    protocol: Protocol,
+    resamples: int,
+    seeds: tuple[int, int],
+) -> Contest:
+    """Judge every method that all runs have. `seeds` are of the bootstrap and of the data set."""
+    candidates = _share_candidates([list_every_candidate(run, methods, kappa) for run in runs])
+
+    def judge_run(run: Run) -> dict[str, Floats]:
+        halves = []
+        for learn, rest in protocol.parts(run.table.y_hat.size):
+            judged = judge_all(candidates, run.rows(learn), run.rows(rest))
+            numbers = [one.numbers() for one in judged]
+            columns = {name: np.array([row[name] for row in numbers]) for name in numbers[0]}
+            scores = [(one.score, one.errors) for one in judged]
+            columns["draws"] = bootstrap_values(AREAS[metric], scores, resamples, seeds[0])
+            halves.append(columns)
+        return {name: np.mean([half[name] for half in halves], axis=0) for name in halves[0]}
+
+    # With few examples the calls are short, and threads would wait for each other.
+    n = runs[0].table.y_hat.size
+    each = map_parallel(judge_run, runs) if n >= LONG else [judge_run(run) for run in runs]
+    means = {name: np.mean([one[name] for one in each], axis=0) for name in each[0]}
+    draws = means.pop("draws")
+    sizes = [np.nan if run.snapshot_bytes is None else run.snapshot_bytes for run in runs]
+    means["bytes"] = means["snapshots"] * np.mean(sizes)
+    return Contest(
+        metric,
+        candidates,
+        len(runs),
+        n,
+        means,
+        each=np.array([one[metric] for one in each]),
+        draws=draws,
+        luck=_draw_luck(len(runs), resamples, np.random.SeedSequence(seeds)),
+    )
+
+
+def list_every_candidate(run: Run, methods: Methods | None, kappa: str) -> list[Candidate]:
+    """List what competes: methods on the reference's κ, some on every κ, and other scores."""
+    run.table.kappa(kappa)  # refuses an unknown κ
+    chosen = registry.names() if methods is None else methods
+    found = find_methods(chosen, run.others)
+    names = list(run.others) if methods is None else [name for name in run.others if name in chosen]
+    candidates = list_candidates(run, found, [kappa]) + list_others(run, names)
+    further = [method for method in found if method.name in _ON_EVERY_KAPPA]
+    kappas = [name for name in run.table.names if name != kappa]
+    return candidates + list_candidates(run, further, kappas)
+
+
+def _share_candidates(each: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+    """Return the candidates that all lists have, in the order of the first."""
+    keys = [{candidate.key for candidate in some} for some in each]
+    return [one for one in each[0] if all(one.key in some for some in keys)]
+
+
+def _draw_luck(runs: int, resamples: int, seed: np.random.SeedSequence) -> Floats:
+    """Draw weights of the runs' deviations that give Student's t of their mean, (resamples, runs).
+
+    Deviations d from the mean of R runs, times these, have variance Σd² / (R (R − 1)), which is
+    that of a mean, and the tails of t with R − 1 degrees of freedom: few runs say little.
+    """
+    if runs == 1:
+        return np.zeros((resamples, 1))
+    rng = np.random.default_rng(seed)
+    normal = rng.standard_normal((resamples, runs)) / np.sqrt(runs * (runs - 1))
+    luck: Floats = normal / np.sqrt(rng.chisquare(runs - 1, (resamples, 1)) / (runs - 1))
+    return luck
+
+
+def make_board(
+    name: str,
+    contests: Sequence[Contest],
+    reference: tuple[str, str | None],
+    kappa: str,
+    level: float,
+    correction: Correction = "holm",
+) -> Board:
+    """Rank the methods by their metric; over several data sets, by the mean of their log-ratios."""
+    first = contests[0]
+    base = [candidate.key for candidate in first.candidates].index(reference)
+    ranked = [contest.means[first.metric] for contest in contests]
+    ratio = np.mean([_log_ratio(values, values[base]) for values in ranked], axis=0)
+    ratio_draws = np.mean([contest.draw_ratios(base) for contest in contests], axis=0)
+    difference_draws = np.mean([contest.draw_differences(base) for contest in contests], axis=0)
+    means = {
+        field: np.mean([contest.means[field] for contest in contests], axis=0)
+        for field in first.means
+    }
+    area, every_run = means[first.metric], np.concatenate([one.each for one in contests])
+
+    best = int(ratio.argmin())
+    p = bootstrap_p(ratio_draws)
+    corrected = correct(p, base, correction)
+    p_of_best = correct(bootstrap_p(ratio_draws - ratio_draws[best]), best, correction)
+
+    rows = []
+    for i in np.argsort(ratio, kind="stable").tolist():
+        saved = _interval(-ratio[i], -ratio_draws[i], level)
+        change = Interval(-saved.estimate, -saved.high, -saved.low)
+        outcome = "reference" if i == base else find_outcome(change, float(corrected[i]))
+        gain = Interval(*(_percent(end, sign=-1) for end in saved))
+        verdict = write_verdict(outcome, gain.estimate, describe(*reference))
+        if i == best:
+            verdict += "; the best here"
+        elif p_of_best[i] >= SIGNIFICANT:
+            verdict += "; no significant difference from the best"
+        if means["error"][i] != means["error"][base]:
+            verdict += f"; its classifier is wrong on {means['error'][i]:.1%}"
+        behind = _interval(ratio[i] - ratio[best], ratio_draws[i] - ratio_draws[best], level)
+        numbers: dict[str, Any] = {field: float(values[i]) for field, values in means.items()}
+        numbers["bytes"] = None if np.isnan(numbers["bytes"]) else numbers["bytes"]
+        rows.append(
+            Result(
+                method=first.candidates[i].method,
+                kappa=first.candidates[i].kappa,
+                **numbers,
+                standard_error=None,
+                reference_eaurc=float(means["eaurc"][base]),
+                difference=_interval(area[i] - area[base], difference_draws[i], level),
+                gain=gain,
+                gains=tuple(percent_saved(run[i], run[base]) for run in every_run),
+                outcome=outcome,
+                verdict=verdict,
+                p=float(p[i]),
+                p_holm=float(corrected[i]) if correction == "holm" else None,
+                behind=Interval(*(_percent(end, sign=1) for end in behind)),
+            )
+        )
+    return Board(
+        name,
+        reference[0],
+        kappa,
+        sum(contest.runs for contest in contests),
+        sum(contest.points for contest in contests),
+        rows,
+        first.metric,
+    )
+
+
+def _log_ratio(ours: Floats, base: Floats) -> Floats:
+    """Return log-ratios of areas; 0, which has no logarithm, counts as a thousandth of the mean."""
+    least = 1e-3 * float(np.mean(ours)) or 1.0  # all are perfect
+    ratio: Floats = np.log(np.maximum(ours, least)) - np.log(np.maximum(base, least))
+    return ratio
+
+
+def _interval(estimate: float, draws: Floats, level: float) -> Interval:
+    tail = (1 - level) / 2
+    return Interval(float(estimate), *map(float, np.quantile(draws, [tail, 1 - tail])))
+
+
+def _percent(log_ratio: float, *, sign: int) -> float:
+    """Return 100 (1 − e^−x) for what is saved (sign −1), 100 (e^x − 1) for what is on top (1)."""
+    return 0.0 + float(100 * sign * np.expm1(sign * log_ratio))  # never -0.0

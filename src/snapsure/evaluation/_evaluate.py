@@ -1,4 +1,4 @@
-"""`evaluate`: the paper's methods and ours on every κ of a table, each against its final κ."""
+"""`evaluate` and `confidences`: methods on every κ of a table, beside its final snapshot."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,65 +9,79 @@ import numpy as np
 from snapsure import _validate
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput
-from snapsure.evaluation._judge import Judged, judge
-from snapsure.evaluation._methods import FINAL, SHOWN, Method, methods_of, refuse_unknown
-from snapsure.evaluation._numbers import gain, mean_interval, standard_error
-from snapsure.evaluation._protocol import Protocol, Splits
-from snapsure.evaluation._result import Board, Comparison, Result
+from snapsure.estimators import registry
+from snapsure.estimators.registry import FINAL, Method
+from snapsure.evaluation._engine import (
+    Candidate,
+    Judged,
+    Methods,
+    describe,
+    find_methods,
+    find_outcome,
+    judge_all,
+    list_candidates,
+    mean_interval,
+    percent_saved,
+    standard_error,
+    write_verdict,
+)
+from snapsure.evaluation._protocol import Halves, Protocol, Splits
+from snapsure.evaluation._results import Board, Comparison, Result
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, eaurc
 from snapsure.metrics._bootstrap import bootstrap_each
 from snapsure.table import ScoreTable
 
+_FEWEST = 4  # right and wrong examples, to fit on one half and answer for the other
+
 
 def evaluate(
     tables: ScoreTable | Sequence[ScoreTable],
     *,
-    names: Sequence[str] | None = None,
-    methods: Sequence[str] = SHOWN,
+    kappa: str | Sequence[str] | None = None,
+    methods: Methods | None = None,
     protocol: Protocol | None = None,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
 ) -> Comparison:
-    """How AES, PES and LES rank the points, beside the final κ, for every κ of a table.
+    """Compare methods with the final snapshot, for every κ of a table.
 
-    Methods that learn nothing are judged on all points, those that learn on the 30 % that each of
-    ten random splits leaves (means over the splits, of the intervals' ends too). NLL and Brier
-    score are of Platt's curve over the log-odds of the confidence, fitted on the 70 %, except where
-    the method gives a probability by itself.
+    Methods that learn nothing are judged on all examples. Those that learn are fitted on 70 % of
+    the examples and judged on the rest, in ten random splits; their numbers, and the ends of their
+    intervals, are means over the splits. NLL and Brier score are of the calibrated confidence:
+    Platt's curve over its log-odds, fitted on the 70 %, unless it is a probability already.
 
     Parameters
     ----------
     tables : ScoreTable or sequence of them
-        With labels. Several are seeds of one training: means over them, of the intervals' ends too.
-    names : sequence of str, optional
+        With labels. Several are seeds of one training: results are means over them.
+    kappa : str or sequence of str, optional
         Which κ; all if not given.
-    methods : sequence of str
-        Which kinds of methods.
+    methods : sequence of str or Method, optional
+        Registered methods by name, or others; those that `choose` may deploy if not given.
     protocol : Protocol, optional
         `Splits(count=10, share=0.7, seed=seed)` if not given.
     resamples, level, seed
-        Of the paired bootstrap over the points.
+        Of the paired bootstrap over the examples.
 
     Returns
     -------
     Comparison
-        A board per κ.
+        A board per κ. `result["AES"]` is a method on the first κ.
 
     Raises
     ------
     InvalidInput
-        For tables without labels, without errors or with nothing else, and for a κ or a kind of
-        method that there is not.
+        If a table has no labels, no errors or nothing but errors, or a κ or method is unknown.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> kappa = rng.random((10, 400))
     >>> table = ScoreTable.from_kappa(kappa, errors=rng.random(400) > kappa.mean(axis=0))
-    >>> board = evaluate(table).boards["softmax"]
-    >>> board["final"].gain.estimate, board["AES k=30"].gain.estimate > 0
+    >>> result = evaluate(table)
+    >>> result["final"].gain.estimate, result["AES"].gain.estimate > 0
     (0.0, True)
     """
     some = [tables] if isinstance(tables, ScoreTable) else list(tables)
@@ -75,137 +89,226 @@ def evaluate(
         wrong = int(table.errors.sum())
         if not 0 < wrong < table.errors.size:
             raise InvalidInput(
-                f"`tables` must have right and wrong points to compare methods, got {wrong} wrong "
-                f"of {table.errors.size}: score more points"
+                f"`tables` must have right and wrong examples, got {wrong} wrong of "
+                f"{table.errors.size}. Score more examples."
             )
-    refuse_unknown(methods)
-    wanted_names = list(some[0].names if names is None else names)
-    for name in wanted_names:
-        some[0].kappa(name)  # refuses a κ that is not there
     protocol = Splits(seed=seed) if protocol is None else protocol
-    judging = Judging(protocol, _validate.count(resamples, "resamples"), level, seed)
-    runs = {name: [Run(_alone(table, name)) for table in some] for name in wanted_names}
-    known = methods_of(Run(some[0]), methods, alone=True)
-    wanted = {name: [method for method in known if method.kappa == name] for name in runs}
-    results = judging.results([(wanted[name], runs[name]) for name in runs])
+    resamples = _validate.count(resamples, "resamples")
+    chosen = _find_methods(methods)
+    names = _find_kappas(some[0], kappa)
+
+    panels = []
+    for name in names:
+        runs = [Run(_select_kappa(table, name)) for table in some]
+        candidates = list_candidates(runs[0], chosen, [name], single=True)
+        panels.append(Panel(name, candidates, runs))
+    rows = compare_with_final(panels, protocol, resamples, level, seed)
     boards = {
-        name: Board(name, FINAL, len(some), some[0].y_hat.size, rows)
-        for name, rows in zip(runs, results, strict=True)
+        panel.kappa: Board(panel.kappa, FINAL, panel.kappa, len(some), some[0].y_hat.size, each)
+        for panel, each in zip(panels, rows, strict=True)
     }
-    return Comparison(boards, None, level, judging.resamples)
+    return Comparison(boards, None, level, resamples)
 
 
-def _alone(table: ScoreTable, name: str) -> ScoreTable:
-    """The table of one κ, so that its rows are chosen and no others."""
+def confidences(
+    table: ScoreTable,
+    *,
+    kappa: str | None = None,
+    methods: Methods | None = None,
+    seed: int = 0,
+) -> dict[str, Floats]:
+    """Return the probability of being right that each method gives each example of a table.
+
+    The examples are halved. What a method learns, and Platt's curve that makes its confidence a
+    probability, are fitted on one half and answer for the other: no example is judged by what was
+    fitted on it.
+
+    Parameters
+    ----------
+    table : ScoreTable
+        With labels.
+    kappa : str, optional
+        Which κ; the table's first if not given.
+    methods : sequence of str or Method, optional
+        As for `evaluate`.
+    seed : int
+        Of the halves.
+
+    Returns
+    -------
+    dict of str to (n,) array
+        By the method's name.
+
+    Raises
+    ------
+    InvalidInput
+        If a table has fewer than 4 right or 4 wrong examples, or a κ or method is unknown.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> kappa = rng.random((10, 400))
+    >>> table = ScoreTable.from_kappa(kappa, errors=rng.random(400) > kappa.mean(axis=0))
+    >>> {name: p.shape for name, p in confidences(table, methods=["final", "LES"]).items()}
+    {'final': (400,), 'LES': (400,)}
+    """
+    wrong, n = int(table.errors.sum()), table.errors.size
+    if min(wrong, n - wrong) < _FEWEST:
+        raise InvalidInput(
+            f"`table` must have at least {_FEWEST} wrong and {_FEWEST} right examples, got {wrong} "
+            f"wrong of {n}. Score more examples."
+        )
+    name = table.names[0] if kappa is None else kappa
+    run = Run(_select_kappa(table, name))
+    candidates = list_candidates(run, _find_methods(methods), [name], single=True)
+    halves = Halves(_validate.count(seed, "seed", least=0)).parts(n)
+
+    found = {candidate.method: np.empty(n) for candidate in candidates}
+    for learn, rest in halves:
+        judged = judge_all(candidates, run.rows(learn), run.rows(rest))
+        for candidate, one in zip(candidates, judged, strict=True):
+            found[candidate.method][rest] = one.p
+    return found
+
+
+def _find_methods(methods: Methods | None) -> list[Method]:
+    """Look up methods, the final κ among them; the candidates of `choose` if none are given."""
+    every = map(registry.get, registry.names())
+    if methods is None:
+        return [method for method in every if method.is_candidate]
+    found = find_methods(methods)
+    final = [] if any(method.name == FINAL for method in found) else [registry.get(FINAL)]
+    return [*final, *found]
+
+
+def _find_kappas(table: ScoreTable, kappa: str | Sequence[str] | None) -> list[str]:
+    if kappa is None:
+        return list(table.names)
+    return [kappa] if isinstance(kappa, str) else list(kappa)
+
+
+def _select_kappa(table: ScoreTable, name: str) -> ScoreTable:
+    """Return the table with one κ, so that splits copy no other."""
     return ScoreTable(
-        {name: table.kappa(name)}, table.labels, table.y, y_hat=table.y_hat, epochs=table.epochs
+        {name: table.kappa(name)},
+        table.labels,
+        table.y,
+        y_hat=table.y_hat,
+        epochs=table.epochs,
+        logits=table.logits,
     )
 
 
-Pair = tuple[Judged, Floats]  # what a method says of points, and their final κ
+@dataclass(frozen=True)
+class Panel:
+    """Candidates to compare with the final snapshot's κ, on runs of the same examples."""
+
+    kappa: str
+    candidates: Sequence[Candidate]
+    runs: Sequence[Run]
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A method on one run: means over the parts that it was judged on."""
+class _Trial:
+    """One candidate on one run: numbers are means over the parts."""
 
     numbers: dict[str, float]
-    pairs: Sequence[Pair]  # of each part
-    areas: Sequence[float]  # E-AURC of each part
+    areas: Sequence[float]  # E-AURC, part by part
+    judged: Sequence[Judged]
+    finals: Sequence[Floats]  # the final κ of the same examples
 
 
-class Judging:
-    """Methods against the final κ, under one protocol."""
+def compare_with_final(
+    panels: Sequence[Panel], protocol: Protocol, resamples: int, level: float, seed: int
+) -> list[list[Result]]:
+    """Return a result per candidate of each panel: means over its runs.
 
-    def __init__(self, protocol: Protocol, resamples: int, level: float, seed: int) -> None:
-        self.resamples = resamples
-        self._protocol, self._level, self._seed = protocol, level, seed
-
-    def results(
-        self, boards: Sequence[tuple[Sequence[Method], Sequence[Run]]]
-    ) -> list[list[Result]]:
-        """Means over a board's runs, for each method; all boards resample their points at once."""
-        seen = [[self._seen(methods, run) for run in runs] for methods, runs in boards]
-        pairs = [pair for runs in seen for run in runs for one in run for pair in one.pairs]
-        asked: list[Any] = [
-            ({"score": one.score, "final": final}, one.errors) for one, final in pairs
+    Splits overlap, so the interval of a mean over splits is the mean of their intervals' ends.
+    """
+    trials = [[_try_all(panel, run, protocol) for run in panel.runs] for panel in panels]
+    # All at once, so that parts of the same size share their resamples.
+    pairs: list[Any] = [
+        ({"score": one.score, "final": final}, one.errors)
+        for panel in trials
+        for run in panel
+        for trial in run
+        for one, final in zip(trial.judged, trial.finals, strict=True)
+    ]
+    intervals = iter(bootstrap_each(eaurc, pairs, resamples, level, seed))
+    rows = []
+    for panel, runs in zip(panels, trials, strict=True):
+        differences = [
+            [mean_interval([next(intervals) for _ in trial.judged]) for trial in run]
+            for run in runs
         ]
-        found = iter(bootstrap_each(eaurc, asked, self.resamples, self._level, self._seed))
-        changes = [
-            [[mean_interval([next(found) for _ in one.pairs]) for one in run] for run in runs]
-            for runs in seen
-        ]
-        return [
-            [
-                _result(method, [run[i] for run in runs], [run[i] for run in change])
-                for i, method in enumerate(methods)
-            ]
-            for (methods, _), runs, change in zip(boards, seen, changes, strict=True)
-        ]
-
-    def _seen(self, methods: Sequence[Method], run: Run) -> list[_Seen]:
-        split: list[list[Pair]] = [[] for _ in methods]
-        for learnt, judged in self._protocol.parts(run.table.y_hat.size):
-            learn, rest = run.rows(learnt), run.rows(judged)
-            for method, pairs in zip(methods, split, strict=True):
-                pairs.append(_pair(method, learn, rest))
-        return [
-            self._means(method, pairs, run) for method, pairs in zip(methods, split, strict=True)
-        ]
-
-    def _means(self, method: Method, pairs: Sequence[Pair], run: Run) -> _Seen:
-        probable = [one.numbers() for one, _ in pairs]
-        if self._protocol.whole and not method.make().learns:
-            pairs = [_pair(method, run, run)]
-        ranked = [one.numbers() for one, _ in pairs]
-        numbers = {key: _mean(one[key] for one in ranked) for key in ranked[0]}
-        numbers |= {key: _mean(one[key] for one in probable) for key in ("nll", "brier")}
-        return _Seen(numbers, pairs, [one["eaurc"] for one in ranked])
+        columns = zip(
+            panel.candidates, zip(*runs, strict=True), zip(*differences, strict=True), strict=True
+        )
+        rows.append([_summarise(one, panel.kappa, each, ends) for one, each, ends in columns])
+    return rows
 
 
-def _pair(method: Method, learn: Run, rest: Run) -> Pair:
-    assert method.kappa is not None
-    return judge(method, learn, rest), np.array(rest.table.kappa(method.kappa)[-1])
+def _try_all(panel: Panel, run: Run, protocol: Protocol) -> list[_Trial]:
+    """Judge every candidate on every part of a run."""
+    parts = []
+    for learn_rows, rest_rows in protocol.parts(run.table.y_hat.size):
+        learn, rest = run.rows(learn_rows), run.rows(rest_rows)
+        final = np.array(rest.table.kappa(panel.kappa)[-1])
+        parts.append((judge_all(panel.candidates, learn, rest), final))
+
+    trials = []
+    for i, candidate in enumerate(panel.candidates):
+        judged, finals = [part[i] for part, _ in parts], [final for _, final in parts]
+        calibrated = [one.numbers() for one in judged]
+        if protocol.whole and not candidate.make().learns:
+            judged, finals = judge_all([candidate], run, run), [run.table.kappa(panel.kappa)[-1]]
+        each = [one.numbers() for one in judged]
+        numbers = {key: _mean(one[key] for one in each) for key in each[0]}
+        numbers |= {key: _mean(one[key] for one in calibrated) for key in ("nll", "brier")}
+        areas = [one["eaurc"] for one in each]
+        trials.append(_Trial(numbers, areas, judged, finals))
+    return trials
 
 
-def _result(method: Method, each: Sequence[_Seen], differences: Sequence[Interval]) -> Result:
+def _summarise(
+    candidate: Candidate, kappa: str, trials: Sequence[_Trial], differences: Sequence[Interval]
+) -> Result:
+    """Average a candidate's trials over the runs, and compare it with the final κ."""
     numbers: dict[str, Any] = {
-        key: _mean(one.numbers[key] for one in each) for key in each[0].numbers
+        key: _mean(trial.numbers[key] for trial in trials) for key in trials[0].numbers
     }
-    finals = [_mean(float(eaurc(final, one.errors)) for one, final in seen.pairs) for seen in each]
-    final, change = _mean(finals), mean_interval(differences)
-    spreads = [standard_error(one.areas) for one in each if len(one.areas) > 1]
+    finals = [
+        _mean(
+            float(eaurc(final, one.errors))
+            for one, final in zip(trial.judged, trial.finals, strict=True)
+        )
+        for trial in trials
+    ]
+    final, difference = _mean(finals), mean_interval(differences)
+    saved = percent_saved(numbers["eaurc"], final)
+    gain = None
+    if saved is not None:
+        gain = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
+    spreads = [standard_error(trial.areas) for trial in trials if len(trial.areas) > 1]
+    is_reference = candidate.key == (FINAL, kappa)
+    outcome = "reference" if is_reference else find_outcome(difference)
     return Result(
-        method=method.kind,
-        kappa=method.kappa,
+        method=candidate.method,
+        kappa=candidate.kappa,
         **numbers,
         bytes=None,
         standard_error=_mean(spreads) if spreads else None,
         reference_eaurc=final,
-        difference=change,
-        gain=_percent(numbers["eaurc"], change, final),
-        gains=tuple(gain(one.numbers["eaurc"], own) for one, own in zip(each, finals, strict=True)),
-        verdict=_verdict(method, change, gain(numbers["eaurc"], final)),
+        difference=difference,
+        gain=gain,
+        gains=tuple(
+            percent_saved(trial.numbers["eaurc"], own)
+            for trial, own in zip(trials, finals, strict=True)
+        ),
+        outcome=outcome,
+        verdict=write_verdict(outcome, saved, describe(FINAL, kappa)),
     )
 
 
 def _mean(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
-
-
-def _percent(ours: float, change: Interval, final: float) -> Interval | None:
-    """The gain with its ends, in percent of the final κ's area."""
-    saved = gain(ours, final)
-    if saved is None:
-        return None
-    return Interval(saved, -100 * change.high / final, -100 * change.low / final)
-
-
-def _verdict(method: Method, change: Interval, saved: float | None) -> str:
-    """By whether the interval of the difference leaves out 0."""
-    if method.kind == FINAL:
-        return "the reference"
-    if change.low <= 0 <= change.high or saved is None:
-        return f"no significant difference from the final {method.kappa}"
-    better = change.high < 0
-    return f"{'better' if better else 'worse'} than the final {method.kappa} by {abs(saved):.1f} %"

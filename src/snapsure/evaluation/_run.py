@@ -1,4 +1,4 @@
-"""What is known of one training when its confidences are compared."""
+"""`Run`: one training as `compare` sees it, with scores that a table has no room for."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.table import ScoreTable
 
-_DROPOUT, _PASSES = "mc_dropout", 100  # as `MCDropout` is named, and makes them
+_DROPOUT, _PASSES = "mc_dropout", 100  # the name of `MCDropout`, and its default
 
 
 class Run:
@@ -19,16 +19,15 @@ class Run:
     table : ScoreTable
         κ of every snapshot, with true labels.
     others : mapping of name to κ (n,) or (κ, y_hat), optional
-        Scores that the table has no room for; with `y_hat`, those of another classifier, such as
-        averaged weights.
+        Scores of other methods; with `y_hat`, of another classifier, such as averaged weights.
     passes : mapping of name to int, optional
-        Forward passes that a κ or one of the `others` takes for an answer of one snapshot: 1 if not
-        given, and 100 for `mc_dropout` and its other statistics.
+        Forward passes per answer and snapshot, of a κ or one of the `others`. By default what the
+        table's scoring recorded, else 100 for MC-dropout and 1 for all others.
     kept : mapping of name to int, optional
-        Snapshots that must be kept for one of the `others`; 1 if not given.
+        Snapshots to keep for one of the `others`; 1 if not given.
     trainings : mapping of name to float, optional
-        What one of the `others` takes to be had, in trainings of the table's own network, which
-        counts too; 1 if not given.
+        Training cost of one of the `others`, in trainings of the table's own network, itself
+        included; 1 if not given.
     snapshot_bytes : int, optional
         Size of one snapshot on disk.
 
@@ -36,7 +35,7 @@ class Run:
     --------
     >>> table = ScoreTable({"softmax": [[0.6, 0.9], [0.7, 0.8]]}, [[0, 1], [0, 1]], y=[0, 0])
     >>> Run(table, others={"a coin": [0.1, 0.7]})
-    <Run: softmax; a coin; 2 snapshots × 2 points>
+    <Run: softmax; a coin; 2 snapshots × 2 examples>
     """
 
     def __init__(
@@ -54,25 +53,33 @@ class Run:
         taken = [name for name in others or {} if name in table.names]
         if taken:
             raise InvalidInput(
-                f"`others` must have names that the table has not, got {taken[0]!r}: name it "
-                "otherwise"
+                f"`others` must not repeat a κ of the table, got {taken[0]!r}. Rename it."
             )
-        self.others = {name: _other(name, value, table) for name, value in (others or {}).items()}
-        known = [*table.names, *self.others]
-        _refuse_unknown(passes, known, "passes")
-        _refuse_unknown(kept, list(self.others), "kept")
-        _refuse_unknown(trainings, list(self.others), "trainings")
-        usual = {name: _PASSES if name.startswith(_DROPOUT) else 1 for name in known}
-        self.passes = usual | dict(passes or {})
+        self.others = {name: _check(name, value, table) for name, value in (others or {}).items()}
+
+        scores = [*table.names, *self.others]
+        for argument, given, known in (
+            ("passes", passes, scores),
+            ("kept", kept, list(self.others)),
+            ("trainings", trainings, list(self.others)),
+        ):
+            unknown = [name for name in given or {} if name not in known]
+            if unknown:
+                raise InvalidInput(
+                    f"`{argument}` must name scores of this run, got {unknown[0]!r}. The run has "
+                    f"{', '.join(known) or 'none'}."
+                )
+        usual = {name: _PASSES if name.startswith(_DROPOUT) else 1 for name in scores}
+        self.passes = usual | _read_passes(table) | dict(passes or {})
         self.kept = dict.fromkeys(self.others, 1) | dict(kept or {})
         self.trainings = dict.fromkeys(self.others, 1.0) | dict(trainings or {})
         self.snapshot_bytes = snapshot_bytes
 
     def __repr__(self) -> str:
-        """Names and sizes."""
-        snapshots, points = self.table.labels.shape
+        """Name the scores and count snapshots and examples."""
+        snapshots, n = self.table.labels.shape
         names = "; ".join(", ".join(part) for part in (self.table.names, list(self.others)) if part)
-        return f"<Run: {names}; {snapshots} snapshots × {points} points>"
+        return f"<Run: {names}; {snapshots} snapshots × {n} examples>"
 
     @property
     def y(self) -> Ints:
@@ -81,7 +88,7 @@ class Run:
         return self.table.y
 
     def rows(self, index: Array) -> "Run":
-        """The run of some of the points only."""
+        """Return the run with some of the examples alone."""
         return Run(
             self.table.rows(index),
             others={name: (k[index], y[index]) for name, (k, y) in self.others.items()},
@@ -92,8 +99,8 @@ class Run:
         )
 
 
-def passes_of(table: ScoreTable) -> dict[str, int]:
-    """What the table's scoring says an answer costs: dropout's passes, members."""
+def _read_passes(table: ScoreTable) -> dict[str, int]:
+    """Return what an answer costs by the table's provenance: passes of dropout, times members."""
     members = len(table.provenance.get("snapshots", [[]]))
     settings = table.provenance.get("kappas", {})
     return {
@@ -103,16 +110,7 @@ def passes_of(table: ScoreTable) -> dict[str, int]:
     }
 
 
-def _refuse_unknown(given: Mapping[str, float] | None, known: list[str], argument: str) -> None:
-    unknown = [name for name in given or {} if name not in known]
-    if unknown:
-        raise InvalidInput(
-            f"`{argument}` must name scores of this run, got {unknown[0]!r}: name some of "
-            f"{', '.join(known) or 'none'}"
-        )
-
-
-def _other(name: str, value: Any, table: ScoreTable) -> tuple[Floats, Ints]:
+def _check(name: str, value: Any, table: ScoreTable) -> tuple[Floats, Ints]:
     kappa, y_hat = value if isinstance(value, tuple) else (value, table.y_hat)
     scores = _validate.scores(kappa, f"others[{name!r}]")
     labels = _validate.class_numbers(y_hat, f"y_hat of others[{name!r}]")

@@ -1,4 +1,4 @@
-"""Green and red: what training does to the confidence in easy and in hard points (section 4)."""
+"""`trajectories`: what training does to confidence in easy and in hard examples (section 4)."""
 
 from typing import NamedTuple
 
@@ -6,29 +6,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _validate
-from snapsure._types import Floats, Matrix
+from snapsure._types import Bools, Floats, Matrix
 from snapsure.estimators._base import best_snapshot
-from snapsure.metrics import eaurc
-
-__all__ = ["trajectories"]
+from snapsure.metrics import RCCurve, eaurc, rc_curve
 
 
 class Trajectories(NamedTuple):
-    """Along the snapshots: the surest group ("green") and the least sure one ("red")."""
+    """Numbers along the snapshots, of the surest examples ("green") and the least sure ("red")."""
 
     green_kappa: Floats  # (T,) mean κ
     red_kappa: Floats
     green_eaurc: Floats  # (T,) E-AURC within the group
     red_eaurc: Floats
-    best: int  # the snapshot that ranked the green group best, the latest of equals
-    lost: float  # E-AURC that the final snapshot has lost against it
+    best: int  # index of the snapshot that ranks the green group best, the latest of equals
+    lost: float  # E-AURC of the final snapshot in the green group, less that of the best one
 
 
 def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> Trajectories:
-    """Mean κ and E-AURC of the surest and the least sure points, snapshot by snapshot.
+    """Return mean κ and E-AURC of the surest and the least sure examples, snapshot by snapshot.
 
-    Groups are formed by the final κ, ties at their edge included; errors are always those of the
-    final classifier.
+    The final κ forms the groups, ties at their edge included. Errors are always those of the final
+    classifier.
 
     Parameters
     ----------
@@ -37,7 +35,7 @@ def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> 
     errors : (n,)
         Where the final classifier is wrong.
     fraction : float
-        Size of each group; the paper takes 0.01 for κ and 0.5 for E-AURC.
+        Size of each group; the paper uses 0.01 for κ and 0.5 for E-AURC.
 
     Examples
     --------
@@ -64,3 +62,9 @@ def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> 
         best,
         float(excess[-1] - excess[best]),
     )
+
+
+def best_curve(errors: Bools) -> RCCurve:
+    """Return the risk-coverage curve of the best order: right examples first, one by one."""
+    place = np.argsort(np.argsort(errors, kind="stable"), kind="stable")
+    return rc_curve(-place, errors)

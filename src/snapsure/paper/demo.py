@@ -18,8 +18,7 @@ from rich.console import Console
 from snapsure import _files
 from snapsure.decisions import Threshold
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.evaluation import compare
-from snapsure.evaluation._result import Board
+from snapsure.evaluation import Board, compare
 from snapsure.paper._side_by_side import side_by_side
 from snapsure.paper.words import EPOCHS, LANGUAGES, load, network, spelt, train
 from snapsure.predictor import Predictor
@@ -31,7 +30,7 @@ from snapsure.table import ScoreTable
 
 SEEDS = (0, 1, 2)
 RISK = 0.02
-SHOWN = ("final", "AES k=30", "PES", "LES", "LES in 3 passes")
+SHOWN = ("final", "AES", "PES", "LES", "LES (3 passes)")
 ASKED = ("schmetterling", "mañana", "weather", "hand", "radio", "quelque", "villa")
 _MARK = ".snapsure-demo"
 _FACTORY = "snapsure.paper.words:network"
@@ -144,8 +143,8 @@ def _board(board: Board, tables: Sequence[ScoreTable]) -> Table:
     ]
     rows = []
     for row in board.rows:
-        final = row.method == board.reference
-        name = "final softmax" if final else row.method.removesuffix(f" of {board.reference}")
+        final = row.outcome == "reference"
+        name = "final softmax" if final else row.method
         gains = (None, None) if final else (row.gain, row.gains)
         rows.append((name, row.passes, row.eaurc, *gains))
     return Table(

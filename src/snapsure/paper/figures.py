@@ -4,7 +4,7 @@ from pathlib import Path
 
 from snapsure.estimators import AES
 from snapsure.evaluation import trajectories
-from snapsure.evaluation._numbers import best_curve
+from snapsure.evaluation._trajectories import best_curve
 from snapsure.metrics import rc_curve
 from snapsure.paper.archive import Experiment
 from snapsure.report import pictures

@@ -7,18 +7,24 @@ mean of estimates and of intervals' ends, which is at least as wide as the inter
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from snapsure.estimators import AES, Estimator, Final
+from snapsure.estimators import AES, Estimator, Final, Method
 from snapsure.estimators._base import best_snapshot
-from snapsure.evaluation import Run, Splits, evaluate, trajectories
-from snapsure.evaluation._judge import Judged, judge
-from snapsure.evaluation._methods import FINAL, methods_of
-from snapsure.evaluation._numbers import gain, mean_interval, standard_error
-from snapsure.evaluation._result import Result
+from snapsure.estimators.registry import FINAL
+from snapsure.evaluation import Result, Run, Splits, evaluate, trajectories
+from snapsure.evaluation._engine import (
+    Candidate,
+    Judged,
+    judge,
+    mean_interval,
+    percent_saved,
+    standard_error,
+)
 from snapsure.metrics import bootstrap_difference, brier, eaurc, nll
 from snapsure.paper.archive import Experiment
 from snapsure.table import ScoreTable
@@ -29,30 +35,28 @@ Content = dict[str, Any]
 KAPPAS = ("softmax", "nn_distance", "mc_dropout_variance", "mc_dropout")
 AVERAGED = (10, 30, 50)
 COMPARED = {  # in table 3
-    "aes": "AES k=30",
+    "aes": "AES",
     "pes": "PES",
-    "pes_paper": "PES to the letter",
+    "pes_paper": "PES (paper)",
     "snapshot": "best snapshot",
     "les": "LES",
-    "les_in_3": "LES in 3 passes",
+    "les_in_3": "LES (3 passes)",
 }
 SPLITS = 10
 RESAMPLES = 1000
 
-_AES = {f"k{k}": f"AES k={k}" for k in AVERAGED}
+_AES = {f"k{k}": Method(f"AES (k={k})", partial(AES, k)) for k in AVERAGED}
 
 
 def table1(experiment: Experiment) -> Content:
     """AES with k = 10, 30, 50 against the final κ, for each κ (table 1)."""
     content: Content = {}
     for row_name, tables, name in _rows(experiment):
-        found = evaluate(
-            tables, names=[name], methods=(FINAL, *_AES.values()), protocol=Splits(1)
-        ).boards[name]
+        found = evaluate(tables, kappa=name, methods=(FINAL, *_AES.values()), protocol=Splits(1))
         content[row_name] = {
             "networks": len(tables),
             "final": {"eaurc": found[FINAL].eaurc},
-            **{key: _told(found[kind]) for key, kind in _AES.items()},
+            **{key: _told(found[method.name]) for key, method in _AES.items()},
         }
     return content
 
@@ -62,8 +66,8 @@ def table2(experiment: Experiment) -> Content:
     content: Content = {}
     for row_name, tables, name in _rows(experiment):
         final, averaged = (
-            [_half(table, name, kind, seed) for seed, table in enumerate(tables)]
-            for kind in (FINAL, "AES k=30")
+            [_half(table, name, make, seed) for seed, table in enumerate(tables)]
+            for make in (Final, AES)
         )
         content[row_name] = {"networks": len(tables)}
         for metric in (nll, brier):
@@ -78,7 +82,7 @@ def table2(experiment: Experiment) -> Content:
             content[row_name][metric.__name__] = {
                 "final": base,
                 "k30": ours,
-                "gain": gain(ours, base),
+                "gain": percent_saved(ours, base),
                 "difference": mean_interval(changes),
             }
     return content
@@ -93,10 +97,10 @@ def table3(experiment: Experiment) -> Content:
     """
     found = evaluate(
         experiment.tables,
-        names=["softmax"],
+        kappa="softmax",
         methods=(FINAL, *COMPARED.values()),
         protocol=Splits(SPLITS, whole=False),
-    ).boards["softmax"]
+    )
     rows = {key: found[kind] for key, kind in {"final": FINAL, **COMPARED}.items()}
     return {
         key: {
@@ -137,12 +141,12 @@ def saturation(experiment: Experiment) -> Content:
             final.append(_area(Final(), rounded))
             averaged.append(_area(AES(), rounded))
             ones.append(float((kappa[-1] == 1).mean()))
-            gains.append(gain(averaged[-1], final[-1]))
+            gains.append(percent_saved(averaged[-1], final[-1]))
         content[name] = {
             "ones": _mean(ones),
             "final": _mean(final),
             "k30": _mean(averaged),
-            "gain": gain(_mean(averaged), _mean(final)),
+            "gain": percent_saved(_mean(averaged), _mean(final)),
             "gains": gains,
         }
     return content
@@ -203,12 +207,11 @@ def _told(result: Result) -> Content:
     }
 
 
-def _half(table: ScoreTable, name: str, kind: str, seed: int) -> Judged:
-    """A method calibrated on one half of the points, on the other."""
+def _half(table: ScoreTable, name: str, make: type[Estimator], seed: int) -> Judged:
+    """A method calibrated on one half of the examples, on the other."""
     run = Run(table)
     ((learn, rest),) = Splits(1, 0.5, seed).parts(table.y_hat.size)
-    (method,) = (m for m in methods_of(run, [kind]) if m.kappa == name)
-    return judge(method, run.rows(learn), run.rows(rest))
+    return judge(Candidate(make.__name__, name, make), run.rows(learn), run.rows(rest))
 
 
 def _rows(experiment: Experiment) -> Iterator[tuple[str, Sequence[ScoreTable], str]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from snapsure._types import Bools, Floats, Ints
 from snapsure.decisions import upper_bound
-from snapsure.evaluation._numbers import best_curve
+from snapsure.evaluation._trajectories import best_curve
 from snapsure.metrics._rank import tie_groups
 
 POSITIONS = 200  # of the slider, in even steps of coverage

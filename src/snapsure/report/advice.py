@@ -10,15 +10,14 @@ from snapsure._types import Floats, Ints
 from snapsure.decisions import Threshold
 from snapsure.errors import Infeasible
 from snapsure.estimators import AES, LES, PES, Estimator, Final
-from snapsure.evaluation import Splits, evaluate
-from snapsure.evaluation._methods import FINAL
-from snapsure.evaluation._numbers import gain, mean_interval
-from snapsure.evaluation._result import Result
+from snapsure.estimators.registry import FINAL
+from snapsure.evaluation import Result, Splits, evaluate
+from snapsure.evaluation._engine import find_outcome, mean_interval, percent_saved
 from snapsure.metrics import Interval
 from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
 
-AVERAGED = "AES k=30"
+AVERAGED = "AES"
 METHODS: dict[str, type[Estimator]] = {FINAL: Final, AVERAGED: AES, "PES": PES, "LES": LES}
 # To promise, where none was asked for.
 RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
@@ -92,7 +91,7 @@ def judged(table: ScoreTable, name: str, seed: int) -> Results:
     splits, resamples = effort(table.errors.size)
     board = evaluate(
         table,
-        names=[name],
+        kappa=name,
         methods=tuple(METHODS),
         protocol=Splits(splits, seed=seed),
         resamples=resamples,
@@ -119,7 +118,7 @@ def _mean(rows: Sequence[Result]) -> Result:
         for field in ("eaurc", "reference_eaurc")
     )
     difference = mean_interval(row.difference for row in rows)
-    saved = gain(ours, final)
+    saved = percent_saved(ours, final)
     ends = None
     if saved is not None:
         ends = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
@@ -136,7 +135,7 @@ def _mean(rows: Sequence[Result]) -> Result:
 
 def best_of(results: Results) -> str:
     """The method with the least E-AURC of those better than the final κ by more than chance."""
-    better = [name for name, row in results.items() if row.difference.high < 0]
+    better = [name for name, row in results.items() if find_outcome(row.difference) == "better"]
     return min(better, key=lambda name: results[name].eaurc, default=FINAL)
 
 

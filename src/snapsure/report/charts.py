@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from snapsure.evaluation._result import Board
+from snapsure.evaluation import Board
 from snapsure.report.accepting import Curve
 from snapsure.report.colours import ACCURACY, COLOURS, GREEN, GUIDE, RED, kind_of
 from snapsure.report.findings import BINS, Findings, plain
@@ -99,7 +99,7 @@ def rc_layers(colours: Mapping[str, str], top: float, ticks: int = 10) -> tuple[
 def board_chart(board: Board) -> Spec:
     """Gain against price; what is as far below the reference as the best is above, at the edge."""
     return {
-        **_chart(f"Gain over {board.reference} against forward passes per answer"),
+        **_chart(f"Gain over {board.reference_label} against forward passes per answer"),
         "layer": board_layers(board, {"padding": 12}),
     }
 
@@ -116,9 +116,10 @@ def board_layers(board: Board, prices: Mapping[str, Any]) -> list[Spec]:
     x = {"field": "passes", "type": "quantitative", "title": "forward passes per answer"} | {
         "scale": {"type": "log", "nice": False, **prices}
     }
-    y = {"type": "quantitative", "title": f"% less {board.measure} than {board.reference}"} | {
-        "scale": {"domain": [-MARGIN * top, MARGIN * top], "nice": False}
-    }
+    y = {
+        "type": "quantitative",
+        "title": f"% less {board.measure} than {board.reference_label}",
+    } | {"scale": {"domain": [-MARGIN * top, MARGIN * top], "nice": False}}
     seen = {row["kind"] for row in rows}
     kinds = {kind: colour for kind, colour in _KINDS.items() if kind in seen}
     colour = _by("kind", kinds, _LEGEND)
@@ -166,7 +167,7 @@ def board_layers(board: Board, prices: Mapping[str, Any]) -> list[Spec]:
 def _board_rows(board: Board, top: float) -> list[dict[str, Any]]:
     return [
         {
-            "method": row.method,
+            "method": board.label(row),
             "kind": kind_of(row.method),
             "passes": row.passes,
             "gain": row.saved.estimate,

@@ -1,12 +1,10 @@
 """One colour for each kind of score, wherever it is drawn: page, figures, leaderboard."""
 
+from snapsure.estimators import registry
+
 # Mid-tones, told apart by colour-blind readers and on light and dark ground. Where two meet, lines
 # differ in dash and points in shape as well.
-COLOURS = {
-    "AES": "#0c7bb3",
-    "PES": "#2e933c",
-    "LES": "#c77d0a",
-    "final": "#d1495b",
+COLOURS = {name: registry.get(name).colour for name in ("AES", "PES", "LES", "final")} | {
     "κ*": "#8a8a8a",
     "other": "#8a8a8a",
 }

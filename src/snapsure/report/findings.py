@@ -11,8 +11,8 @@ from snapsure._types import Bools, Floats, Ints
 from snapsure.decisions import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import AES, PES, Estimator
-from snapsure.evaluation._methods import FINAL
-from snapsure.evaluation._trajectories import Trajectories, trajectories
+from snapsure.estimators.registry import FINAL
+from snapsure.evaluation import Trajectories, trajectories
 from snapsure.metrics import brier, ece, nll
 from snapsure.report.accepting import (
     POSITIONS,

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 from snapsure import _files, _validate
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput
-from snapsure.evaluation import Comparison
-from snapsure.evaluation._methods import FINAL
-from snapsure.evaluation._result import Result
+from snapsure.estimators.registry import FINAL
+from snapsure.evaluation import Comparison, Result
+from snapsure.evaluation._engine import find_outcome
 from snapsure.report import charts
 from snapsure.report.accepting import DELTAS, POSITIONS, Curve, Positions
 from snapsure.report.advice import DELTA, METHODS, Advice, Results, advise, judged, percent, short
@@ -336,13 +336,10 @@ def _verdicts(results: Results, kappa: str) -> list[dict[str, Any]]:
 
 
 def _verdict(result: Result, kappa: str) -> dict[str, Any]:
-    """Better, worse, or neither: by whether the interval of the difference leaves out 0."""
-    if result.difference.high < 0:
-        answer, words = "better", f"ranks right from wrong better than plain {kappa}"
-    elif result.difference.low > 0:
-        answer, words = "worse", f"ranks right from wrong worse than plain {kappa}"
-    else:
-        answer, words = "no difference", f"shows no significant difference from plain {kappa}"
+    answer = find_outcome(result.difference)
+    words = f"ranks right from wrong {answer} than plain {kappa}"
+    if answer == "no difference":
+        words = f"shows no significant difference from plain {kappa}"
     return {"answer": answer, "words": words, "result": result, "name": short(result.method)}
 
 

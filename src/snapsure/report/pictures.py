@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from snapsure._display import Display
 from snapsure.errors import InvalidInput
-from snapsure.evaluation._result import Board, Result
-from snapsure.evaluation._trajectories import Trajectories
+from snapsure.evaluation import Board, Result, Trajectories
 from snapsure.metrics import RCCurve
 from snapsure.report import charts
 from snapsure.report.charts import HINDSIGHT, Spec
@@ -164,8 +163,8 @@ def draw_boards(boards: Sequence[Board], level: float) -> Spec:
     for board in boards:
         if any(row.gain is None for row in board.rows):
             raise InvalidInput(
-                f"{board.name} cannot be drawn: {board.reference} has an {board.measure} of 0, so "
-                "there is nothing to gain. Use .to_frame() to see the numbers."
+                f"{board.name} cannot be drawn: {board.reference_label} has an {board.measure} of "
+                "0, so there is nothing to gain. Use .to_frame() to see the numbers."
             )
     about = (
         f"Higher is better, further right costs more. Bars: {level:.0%} intervals. "
@@ -181,7 +180,7 @@ def rows_to_name(board: Board) -> list[Result]:
     for row in board.rows:
         best.setdefault(round(row.passes), row)
     chosen = [*best.values(), board[board.reference]]
-    return list({row.method: row for row in chosen}.values())
+    return list({board.label(row): row for row in chosen}.values())
 
 
 def _draw_board(board: Board) -> Spec:
@@ -207,8 +206,9 @@ def _draw_board(board: Board) -> Spec:
     names = []
     for row in rows_to_name(board):
         # A gain beyond the edge is written, because its place does not show it.
-        gain = row.saved.estimate
-        name = row.method if gain >= -top else f"{row.method} ({gain:+.0f} %)".replace("-", "−")
+        name, gain = board.label(row), row.saved.estimate
+        if gain < -top:
+            name = f"{name} ({gain:+.0f} %)".replace("-", "−")
         names.append((name, across(row), down(gain)))
     labels = place_labels(names, points, bars, Box(0, 0, width, height))
     layers = charts.board_layers(board, {"domain": [math.exp(low), math.exp(high)]})

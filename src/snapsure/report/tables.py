@@ -5,20 +5,22 @@ the page), `to_markdown` and `to_latex` render it, and escape every cell.
 """
 
 import html
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from rich import table as terminal
+from rich.console import Console
 from rich.markup import escape
 
-from snapsure.evaluation import Comparison
-from snapsure.evaluation._result import Board, Result
+from snapsure.evaluation import Board, Comparison, Result
 from snapsure.metrics import Interval
 from snapsure.table import ScoreTable
 
 _EXAMPLES = 5  # that a notebook shows of a score table
+_TEXT_WIDTH = 120
 _STYLE = {
     True: "text-align: left; padding: 0.15em 0.6em",
     False: "text-align: right; padding: 0.15em 0.6em; white-space: nowrap",
@@ -183,7 +185,7 @@ def tabulate_board(board: Board, comparison: Comparison) -> Table:
     runs = f"{board.runs} runs" if board.runs > 1 else "1 run (intervals are of its examples alone)"
     title = (
         f"{board.name}: {runs}, {board.points:,} examples. Areas × 10³. Gain: percent less "
-        f"{board.measure} than {board.reference} on the same examples, with "
+        f"{board.measure} than {board.reference_label} on the same examples, with "
         f"{comparison.level:.0%} intervals of {comparison.resamples:,} paired resamples."
     )
     if any(row.p_holm is not None for row in board.rows):
@@ -205,10 +207,10 @@ def tabulate_board(board: Board, comparison: Comparison) -> Table:
 
 
 def _board_row(row: Result, board: Board) -> list[object]:
-    is_reference = row.method == board.reference
+    is_reference = row.outcome == "reference"
     is_best = row.verdict.endswith("the best here")
     return [
-        *(row.method, row.eaurc, row.aurc, row.augrc, row.nll, row.brier, row.error),
+        *(board.label(row), row.eaurc, row.aurc, row.augrc, row.nll, row.brier, row.error),
         *(row.passes, row.snapshots, row.trainings),
         None if row.bytes is None else row.bytes / 1e6,
         None if is_reference else "–" if row.gain is None else row.gain,
@@ -227,6 +229,15 @@ def summarise_board(board: Board, comparison: Comparison) -> Table:
 def render_comparison(comparison: Comparison) -> str:
     """Render every board for a notebook."""
     return "".join(to_html(summarise_board(board, comparison)) for board in comparison.every)
+
+
+def write_comparison(comparison: Comparison) -> str:
+    """Write every board as text, as wide as it needs."""
+    console = Console(width=_TEXT_WIDTH, file=io.StringIO(), color_system=None)
+    with console.capture() as captured:
+        for board in comparison.every:
+            console.print(to_terminal(summarise_board(board, comparison)))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def render_score_table(table: ScoreTable) -> str:

@@ -1,0 +1,247 @@
+"""The engine: judge methods on examples they did not learn from, and compare with a reference.
+
+`evaluate`, `compare`, `choose` and the report are views of it. A *candidate* is a method on one κ
+of a run, or one of the run's other scores. `judge` fits it on some examples and scores others;
+`Judged.numbers` are its metrics and its cost. What follows is written once, here: the gain over a
+reference, its significance (with or without a correction for many comparisons) and the verdict.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from snapsure._types import Bools, Floats, Metric
+from snapsure.decisions import Platt
+from snapsure.errors import InvalidInput
+from snapsure.estimators import LES, Estimator, Final, registry
+from snapsure.estimators._search import Search
+from snapsure.estimators.registry import FINAL, Method
+from snapsure.evaluation._results import Outcome
+from snapsure.evaluation._run import Run
+from snapsure.metrics import Interval, augrc, aurc, brier, eaurc, nll
+
+AREAS: dict[str, Metric] = {"eaurc": eaurc, "aurc": aurc, "augrc": augrc}
+SIGNIFICANT = 0.05
+# Probabilities are clipped this far from 0 and 1: one sure mistake would make a mean NLL infinite.
+_LEAST = 1e-6
+
+Methods = Sequence[str | Method]
+Correction = Literal["holm", "none"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method on one κ of a run, or one of the run's other scores."""
+
+    method: str
+    kappa: str | None
+    make: Callable[[], Estimator]
+    passes: int = 1  # per snapshot
+    other: str | None = None  # the run's score that this is, if it is one
+    kept: int | None = None  # snapshots to keep, if not those that answers use and the final one
+    trainings: float = 1.0  # training cost, in trainings of the final classifier
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What distinguishes it from the other candidates of a run."""
+        return self.method, self.kappa
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A candidate on examples that it did not learn from."""
+
+    score: Floats
+    errors: Bools  # of the classifier whose answers it scores
+    p: Floats  # probability of being right, calibrated where the score is no probability
+    passes: int
+    kept: int
+    trainings: float
+
+    def numbers(self) -> dict[str, float]:
+        """Return the metrics on these examples, and the cost."""
+        p = np.clip(self.p, _LEAST, 1 - _LEAST)
+        return {
+            **{name: float(area(self.score, self.errors)) for name, area in AREAS.items()},
+            "nll": float(nll(p, self.errors)),
+            "brier": float(brier(p, self.errors)),
+            "error": float(self.errors.mean()),
+            "passes": float(self.passes),
+            "snapshots": float(self.kept),
+            "trainings": self.trainings,
+        }
+
+
+def find_methods(methods: Methods, others: Iterable[str] = ()) -> list[Method]:
+    """Look up methods by name; names of a run's `others` are skipped."""
+    known, own = registry.names(), set(others)
+    found = []
+    for method in methods:
+        if isinstance(method, str) and method not in known:
+            if method in own:
+                continue
+            every = ", ".join([*known, *sorted(own.difference(known))])
+            raise InvalidInput(
+                f"`methods` must be some of {every}, got {method!r}. Choose among these, or "
+                "register your own method."
+            )
+        found.append(registry.get(method) if isinstance(method, str) else method)
+    return found
+
+
+def list_candidates(
+    run: Run, methods: Sequence[Method], kappas: Sequence[str], *, single: bool = False
+) -> list[Candidate]:
+    """List the methods that the run's table allows, each for every κ of `kappas` if it uses one.
+
+    With one snapshot, methods of several snapshots are all the same as the final κ. They are left
+    out, unless `single` asks for them.
+    """
+    table = run.table
+    available = {"labels"}
+    if single or len(table.epochs) > 1:
+        available.add("snapshots")
+    if len(table.names) > 1:
+        available.add("kappas")
+    if table.logits is not None:
+        available.add("logits")
+    if (table.labels != table.y_hat).any():  # a packed table may lack the snapshots' own labels
+        available.add("snapshot labels")
+
+    found = []
+    for method in methods:
+        taken = method.name in (*table.names, *run.others)  # "gen", if the table has it as κ
+        if not available.issuperset(method.needs) or taken:
+            continue
+        if method.make().of_kappa:
+            found += [
+                Candidate(method.name, name, method.make, run.passes[name]) for name in kappas
+            ]
+        else:
+            several = "kappas" in method.needs
+            # All κ of one snapshot share a forward pass.
+            passes = 1 + sum(run.passes[name] - 1 for name in table.names) if several else 1
+            found.append(Candidate(method.name, None, method.make, passes))
+    return found
+
+
+def list_others(run: Run, names: Iterable[str]) -> list[Candidate]:
+    """List some of the run's other scores as candidates."""
+    return [
+        Candidate(name, None, Final, run.passes[name], name, run.kept[name], run.trainings[name])
+        for name in names
+    ]
+
+
+def judge(candidate: Candidate, learn: Run, rest: Run, search: Search | None = None) -> Judged:
+    """Fit a candidate on the examples of `learn`; score and calibrate those of `rest`.
+
+    `search` is shared by candidates that search for few passes: each continues the last one's.
+    """
+    last = int(rest.table.epochs[-1])
+    errors, learn_errors = rest.table.errors, learn.table.errors
+    if candidate.other is None:
+        estimator = candidate.make()
+        if isinstance(estimator, LES):
+            estimator.search = search
+        estimator.fit(learn.table, candidate.kappa or learn.table.names[0])
+        score, learn_score = estimator.confidence(rest.table), estimator.confidence(learn.table)
+        used, is_calibrated = estimator.fitted["epochs"], estimator.calibrated
+    else:
+        (score, y_hat), (learn_score, learn_y_hat) = (
+            part.others[candidate.other] for part in (rest, learn)
+        )
+        errors, learn_errors = y_hat != rest.y, learn_y_hat != learn.y
+        used, is_calibrated = [last], False
+
+    p = score
+    if not is_calibrated:
+        p = Platt().fit(learn_score, learn_errors).predict_proba(score)
+    # The final snapshot always answers, so it is kept and passed even if the score ignores it.
+    kept = len({*used, last})
+    passes = candidate.passes * len(used) + kept - len(used)
+    return Judged(
+        score,
+        errors,
+        p,
+        passes,
+        kept if candidate.kept is None else candidate.kept,
+        candidate.trainings,
+    )
+
+
+def judge_all(candidates: Sequence[Candidate], learn: Run, rest: Run) -> list[Judged]:
+    """Judge every candidate on the same examples."""
+    search = Search()
+    return [judge(candidate, learn, rest, search) for candidate in candidates]
+
+
+def percent_saved(ours: float, reference: float) -> float | None:
+    """Return how many percent of the reference's area are saved; None if that area is 0."""
+    return 100 * (1 - ours / reference) if reference > 0 else None
+
+
+def mean_interval(intervals: Iterable[Interval]) -> Interval:
+    """Average estimates and ends: at least as wide as the interval of the mean."""
+    return Interval(*(float(np.mean(ends)) for ends in zip(*intervals, strict=True)))
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of some values."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def bootstrap_p(draws: Floats) -> Floats:
+    """Return two-sided p-values of differences (methods, resamples), the data counted as one."""
+    below, above = (draws <= 0).sum(axis=1), (draws >= 0).sum(axis=1)
+    p: Floats = np.minimum(1.0, 2 * (1 + np.minimum(below, above)) / (1 + draws.shape[1]))
+    return p
+
+
+def correct(p: Floats, reference: int, correction: Correction) -> Floats:
+    """Correct p-values for as many comparisons as there are; the reference's is 1.
+
+    Holm (1979): the smallest p times the number of comparisons, the next times one fewer, and so
+    on, none below the one before.
+    """
+    corrected = np.ones_like(p)
+    others = [i for i in np.argsort(p, kind="stable") if i != reference]
+    if correction == "none":
+        corrected[others] = p[others]
+        return corrected
+    reached = 0.0
+    for rank, i in enumerate(others):
+        reached = max(reached, min(1.0, float(p[i]) * (len(others) - rank)))
+        corrected[i] = reached
+    return corrected
+
+
+def find_outcome(change: Interval, p: float | None = None) -> Outcome:
+    """Say whether a method is significantly better or worse than the reference.
+
+    `change` compares its metric with the reference's, below 0 is better. Significance is by the
+    p-value where there is one, else by whether the interval excludes 0.
+    """
+    if p is None:
+        return "better" if change.high < 0 else "worse" if change.low > 0 else "no difference"
+    if p >= SIGNIFICANT:
+        return "no difference"
+    return "better" if change.estimate < 0 else "worse"
+
+
+def write_verdict(outcome: Outcome, saved: float | None, reference: str) -> str:
+    """Write the outcome in words; `saved` is the gain in percent."""
+    if outcome == "reference":
+        return "the reference"
+    if outcome == "no difference" or saved is None:
+        return f"no significant difference from {reference}"
+    return f"{outcome} than {reference} by {abs(saved):.1f} %"
+
+
+def describe(method: str, kappa: str | None) -> str:
+    """Name a reference in a sentence: "the final softmax", "AES of softmax"."""
+    if method == FINAL:
+        return f"the final {kappa}"
+    return method if kappa is None else f"{method} of {kappa}"
