@@ -6,6 +6,7 @@ Each run gets one more score, of the classifier that answers by the mean of all 
 costs as many passes and trainings as there are seeds.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,7 @@ import typer
 from snapsure._logistic import log_odds, sigmoid
 from snapsure._types import Floats, Ints
 from snapsure.evaluation import Run
-from snapsure.evaluation._archive import open_contest, pack, place
+from snapsure.evaluation._archive import ABOUT, finish, open_contest, pack, place
 
 MEMBERS = 5
 FIVE = "five networks, answering together"
@@ -24,10 +25,14 @@ FIVE = "five networks, answering together"
 
 def main(folder: Annotated[Path, typer.Argument(help="A packed study, with logits.")]) -> None:
     """Pack every task of five seeds again, with the ensemble of its networks."""
-    for name, runs in open_contest(folder).items():
+    contest = open_contest(folder)
+    for name, runs in contest.items():
         if len(runs) == MEMBERS and FIVE not in runs[0].others:
             for seed, run in enumerate(add_ensemble(runs)):
                 pack(run, place(folder, name, seed))
+    about = json.loads((folder / ABOUT).read_bytes())
+    about.pop("sha256")
+    finish({name: len(runs) for name, runs in contest.items()}, about, folder)
 
 
 def add_ensemble(runs: Sequence[Run]) -> list[Run]:

@@ -264,7 +264,7 @@ def refuse_bomb(path: Path, unpacked: int, remedy: str) -> None:
     if unpacked > max(_SMALL, _RATIO * size):
         raise UnsafeFile(
             f"{path} must unpack to at most {_RATIO} times its size, got {unpacked:,} bytes from "
-            f"{size:,}, which could fill the memory. {remedy}"
+            f"{size:,}, which could fill the memory. {instruct(remedy)}"
         )
 
 
@@ -299,4 +299,9 @@ def check_sha256(path: Path, expected: object, remedy: str) -> None:
     except OSError as error:
         got = f"a file that cannot be read ({error.strerror})"
     if got:
-        raise CorruptFile(f"{path} must be as it was written, got {got}. {remedy}")
+        raise CorruptFile(f"{path} must be as it was written, got {got}. {instruct(remedy)}")
+
+
+def instruct(remedy: str) -> str:
+    """Make a sentence of an instruction."""
+    return f"{remedy[:1].upper()}{remedy[1:]}."

@@ -101,7 +101,7 @@ def convert(content: Any, type_: type[T], path: str | Path, what: str, remedy: s
 
 def corrupt(path: str | Path, what: str, got: str, remedy: str) -> CorruptFile:
     """Word the error for a file that does not hold what it must."""
-    return CorruptFile(f"{path} must be {what}, got {got}. {remedy[:1].upper()}{remedy[1:]}.")
+    return CorruptFile(f"{path} must be {what}, got {got}. {_files.instruct(remedy)}")
 
 
 def _value_at(content: Any, place: str) -> str:

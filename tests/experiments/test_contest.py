@@ -19,7 +19,6 @@ from experiments.contest.runs import (
     without_logits,
 )
 from snapsure import ScoreTable, compare, eaurc
-from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.estimators._logits import top_log_odds
 from snapsure.evaluation._archive import finish, open_contest, pack, place, save
@@ -213,18 +212,6 @@ def test_scores_are_called_as_the_archive_says(tmp_path):
     assert list(again.others) == ["mixture", "coin"]
     assert (again.passes["mixture"], again.kept["mixture"]) == (8, 8)
     assert np.allclose(again.others["mixture"][0], run.others["mean"][0], rtol=1e-2)
-
-
-def test_what_is_no_archive_is_told(tmp_path):
-    with pytest.raises(InvalidInput) as caught:
-        open_contest(tmp_path)
-    assert str(caught.value) == (
-        f"--from must be a folder with contest.json, got none in {tmp_path}: check the path"
-    )
-    save({"a": [run_of(0)]}, {}, tmp_path)
-    (tmp_path / "a" / "seed-0.npz").unlink()
-    with pytest.raises(CorruptFile, match=r"seed-0\.npz must be as it was written, got one that"):
-        open_contest(tmp_path)
 
 
 def test_a_curve_has_a_row_for_every_draw_method_and_rule():

@@ -13,6 +13,7 @@ from snapsure import Evenly, MCDropout, NNDistance, Report, SnapshotStore, Softm
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.integrations.keras import Classifier, SnapshotCallback
 from tests.support import processes
+from tests.support.refusals import refuses
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,12 +54,6 @@ def compiled():
 def channels_last(part):
     images, labels = part
     return images.movedim(1, -1).numpy(), labels.numpy()
-
-
-def sentence(function, *args, **kwargs):
-    with pytest.raises(InvalidInput) as caught:
-        function(*args, **kwargs)
-    return str(caught.value)
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +157,8 @@ def test_a_whole_model_that_is_none(whole, tmp_path):
         new.writestr("config.json", "{}")
     for content in (path.read_bytes(), source.read_bytes()[:5000], b"no zip"):
         path.write_bytes(content)
-        with pytest.raises(CorruptFile) as caught:
+        with refuses(CorruptFile, f"{path} must be a whole Keras file"):
             SnapshotStore.adopt(tmp_path).load(3)
-        told = str(caught.value)
-        assert told.startswith(f"{path} must be a whole Keras file, got one that cannot be read (")
-        assert told.endswith("): copy it again")
 
 
 @pytest.mark.parametrize("last", ["softmax", "softmax layer", "activation layer", "logits"])
@@ -228,16 +220,13 @@ def test_a_model_of_ones_own_gives_logits_itself():
             return self.dense(x)
 
     model = Own()
-    assert sentence(Classifier, model) == (
-        "`model` must be a Keras model that is built, got Own: give it an Input, or call it once "
-        "on a batch"
-    )
+    with refuses(InvalidInput, "`model`", "got Own", "Input"):
+        Classifier(model)
     x = torch.randn(5, 4)
     expected = model(x)
     assert torch.equal(Classifier(model)(x), expected)
-    assert sentence(copy.deepcopy, Classifier(model)).startswith(
-        "`model` must be one that Keras can copy, got an error ("
-    )
+    with refuses(InvalidInput, "`model`", "copy", "register_keras_serializable"):
+        copy.deepcopy(Classifier(model))
     registered = keras.saving.register_keras_serializable("test")(Own)()
     registered(x)
     assert torch.equal(copy.deepcopy(Classifier(registered))(x), Classifier(registered)(x))
@@ -252,41 +241,30 @@ def test_a_schedule_and_going_on(digits, tmp_path):
     more = SnapshotCallback(tmp_path / "store")
     model.fit(*data, epochs=4, initial_epoch=2, verbose=0, batch_size=500, callbacks=[more])
     assert more.store.epochs == [1, 3, 4]
-    message = sentence(model.fit, *data, epochs=1, verbose=0, batch_size=500, callbacks=[more])
-    assert message == (
-        f"`store` must be empty when a training begins, got 3 snapshots in {tmp_path / 'store'}: "
-        "choose another folder, or resume from a checkpoint of that training"
-    )
+    with refuses(InvalidInput, "`store`", f"got 3 snapshots in {tmp_path / 'store'}"):
+        model.fit(*data, epochs=1, verbose=0, batch_size=500, callbacks=[more])
 
 
 def test_what_it_cannot_do_is_said(trained, digits, tmp_path):
     model, store, theirs = trained
     test = channels_last(digits.test)
-    assert sentence(
-        score, Classifier(network()), store, test, MCDropout(), progress=False
-    ).startswith("`model` must have dropout for MC-dropout, got no nn.Dropout")
-    assert sentence(score, nn.Linear(3, 2), theirs, test, SoftmaxResponse(), progress=False) == (
-        "`model` must be a Keras model for 04.weights.h5, got Linear: wrap it in "
-        "snapsure.integrations.keras.Classifier"
-    )
-    assert sentence(score, model, theirs, test, SoftmaxResponse(), progress=False).startswith(
-        "`model` must map a batch to logits, got probabilities (each row sums to 1)"
-    )
+    with refuses(InvalidInput, "`model`", "got no nn.Dropout"):
+        score(Classifier(network()), store, test, MCDropout(), progress=False)
+    with refuses(InvalidInput, "`model`", "got Linear", "keras.Classifier"):
+        score(nn.Linear(3, 2), theirs, test, SoftmaxResponse(), progress=False)
+    with refuses(InvalidInput, "`model`", "got probabilities (each row sums to 1)"):
+        score(model, theirs, test, SoftmaxResponse(), progress=False)
     other = Classifier(
         keras.Sequential([layers.Input((8, 8, 1)), layers.Flatten(), layers.Dense(10)])
     )
-    assert sentence(score, other, theirs, test, SoftmaxResponse(), progress=False).startswith(
-        f"Checkpoint of epoch 4 ({theirs / '04.weights.h5'}) must have the architecture of `model`"
-    )
+    with refuses(InvalidInput, f"epoch 4 ({theirs / '04.weights.h5'})", "architecture"):
+        score(other, theirs, test, SoftmaxResponse(), progress=False)
     two = keras.Input((4,))
-    assert sentence(Classifier, keras.Model(two, [two, layers.Dense(2)(two)])) == (
-        "`model` must have one output, got 2: make a keras.Model of the one that classifies"
-    )
+    with refuses(InvalidInput, "`model`", "got 2"):
+        Classifier(keras.Model(two, [two, layers.Dense(2)(two)]))
     unclear = Classifier(keras.Sequential([two, layers.Dense(1), layers.LeakyReLU()]))
-    assert sentence(unclear, torch.zeros(3, 4)) == (
-        "`model` must end in a Dense layer or an activation to have one output, got another layer "
-        "there: logits and probabilities look alike; give two outputs"
-    )
+    with refuses(InvalidInput, "`model`", "got another layer there"):
+        unclear(torch.zeros(3, 4))
 
 
 def test_another_backend_is_refused():
@@ -301,7 +279,5 @@ except ValueError as error:
     print(error)
 """
     run = processes.run(code)
-    assert run.stdout.strip() == (
-        "Keras must run on PyTorch, got the backend 'jax': set KERAS_BACKEND=torch before Keras is "
-        "imported, or pass each epoch's probabilities to ScoreTable.from_probabilities"
-    )
+    assert "got the backend 'jax'" in run.stdout
+    assert "KERAS_BACKEND=torch" in run.stdout

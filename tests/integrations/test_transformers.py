@@ -18,9 +18,10 @@ from transformers import (
 )
 
 from snapsure import Evenly, MCDropout, NNDistance, Report, SnapshotStore, SoftmaxResponse, score
-from snapsure.errors import InvalidInput, WrongArchitecture
+from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
 from snapsure.integrations.transformers import PointLossTrainer, SnapshotCallback
 from snapsure.training import CorrectnessRanking, Numbered, SelfAdaptive
+from tests.support.refusals import refuses
 from tests.support.texts import LIBRARIES, docstrings
 
 # PyTorch pins memory for an accelerator that is not there, at the Trainer's wish.
@@ -174,12 +175,8 @@ def test_the_whole_way_to_a_report(trained, tmp_path):
 def test_a_data_set_without_a_loader_is_told_how(tmp_path):
     task = Images()
     SnapshotStore(tmp_path).save(task.model(), 1)
-    with pytest.raises(InvalidInput) as caught:
+    with refuses(InvalidInput, "`data`", "Hugging Face", "get_eval_dataloader()"):
         score(task.model(), tmp_path, task.test, SoftmaxResponse(), progress=False)
-    assert str(caught.value) == (
-        "`data` must say how rows become batches, got a data set of Hugging Face's: pass "
-        "trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn"
-    )
 
 
 def test_steps_and_a_schedule(tmp_path):
@@ -213,12 +210,8 @@ def test_resumed_it_goes_on_and_started_anew_it_refuses(tmp_path):
     trainer(task, tmp_path / "theirs", callback).train(resume_from_checkpoint=checkpoint)
     assert callback.store.epochs == [1, 2, 3, 4]
     assert [callback.store.sha256(epoch) for epoch in (1, 2)] == [first[1], first[2]]
-    with pytest.raises(InvalidInput) as caught:
+    with refuses(InvalidInput, "`store`", f"got 4 snapshots in {tmp_path / 'store'}"):
         trainer(task, tmp_path / "theirs", SnapshotCallback(tmp_path / "store")).train()
-    assert str(caught.value) == (
-        f"`store` must be empty when a training begins, got 4 snapshots in {tmp_path / 'store'}: "
-        "choose another folder, or resume from a checkpoint of that training"
-    )
     early = SnapshotCallback(tmp_path / "early", steps=10)
     stop = {"max_steps": 10, "save_strategy": "steps", "save_steps": 10}
     trainer(task, tmp_path / "first", early, **stop).train()
@@ -302,9 +295,16 @@ def test_a_loss_that_remembers_every_point_resumes_with_the_trainer(texts, tmp_p
     moved = trainer(tmp_path / "moved", 3)
     moved.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-50"))
     assert (moved.point_loss.visits == 3).all()
-    (tmp_path / "broken" / "checkpoint-50" / "point_loss.pt").unlink()
-    with pytest.raises(InvalidInput, match="must hold what the loss remembers"):
-        moved.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-50"))
+    checkpoint = tmp_path / "broken" / "checkpoint-50"
+    path = checkpoint / "point_loss.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with refuses(CorruptFile, path, "SHA-256"):
+        moved.train(resume_from_checkpoint=str(checkpoint))
+    path.unlink()
+    with refuses(InvalidInput, "point_loss.pt", f"got none in {checkpoint}"):
+        moved.train(resume_from_checkpoint=str(checkpoint))
 
 
 def test_accumulated_steps_are_averaged(texts, tmp_path):
@@ -357,5 +357,5 @@ def test_a_loss_that_remembers_says_what_it_lacks(texts, tmp_path):
         data_collator=texts.collator,
         point_loss=loss,
     )
-    with pytest.raises(InvalidInput, match=r"got none: wrap it in snapsure\.Numbered"):
+    with pytest.raises(InvalidInput, match=r"`index`, got none\. Wrap it in .*Numbered"):
         plain.train()

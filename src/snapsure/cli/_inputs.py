@@ -295,7 +295,7 @@ def _from_npz(spec: str, option: str) -> Any:
 
     _refuse_bytes(spec, option, whole=is_zipfile(spec))
     try:
-        _files.refuse_packed_bomb(Path(spec), "Write it by np.savez, which does not compress.")
+        _files.refuse_packed_bomb(Path(spec), "write it by np.savez, which does not compress")
         with Path(spec).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
     except UnsafeFile:

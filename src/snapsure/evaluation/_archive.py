@@ -1,12 +1,12 @@
-"""A contest in a few megabytes, opened again in a second; NumPy alone.
+"""A contest in a few megabytes, which NumPy alone opens in a second.
 
 A folder with `contest.json` and, for each data set and recipe, `seed-0.npz` …: κ of the rivals for
-some of the snapshots and of the test points, each snapshot's labels, the final logits if they are
-kept, and what is known of the final snapshot alone. κ is packed as in `table/_packed.py`, logits in
-steps of 1/256. `renamed` in `contest.json`, if there, has names of κ that have changed since, old
-to new. `known`, if there, names data sets that are others without their points of none of the
-classes (y = −1): they have no files of their own. A score whose name ends with KNOWN is for these,
-in place of the one without.
+some of the snapshots and of the test examples, each snapshot's labels, perhaps the final logits,
+and scores of the final snapshot alone. κ is packed as in `table/_packed.py`, logits in steps of
+1/256. In `contest.json`, `files` has the SHA-256 of each file; `renamed`, if there, has names of κ
+that have changed since, old to new; `known`, if there, names data sets that are others without
+their examples of none of the classes (y = −1) and have no files of their own. A score whose name
+ends with KNOWN is for these, in place of the one without.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from snapsure import _files, _json, _sealed
+from snapsure import _files, _json
 from snapsure._types import Array, Floats, Ints
 from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
@@ -34,6 +34,7 @@ class _Contest(TypedDict):
     """What `contest.json` holds."""
 
     runs: dict[str, _json.Count]
+    files: dict[str, str]
     renamed: NotRequired[dict[str, str]]
     known: NotRequired[dict[str, str]]
 
@@ -58,9 +59,12 @@ def pack(run: Run, path: Path) -> None:
 
 
 def finish(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
-    """Write what makes a folder of runs a contest."""
-    told = {"runs": dict(counts), **about}
-    _files.write_bytes(folder / ABOUT, _json.text(told) + b"\n")
+    """Write the manifest that makes a folder of runs a contest."""
+    names = counts.keys() - about.get("known", {}).keys()
+    paths = [place(folder, name, i) for name in sorted(names) for i in range(counts[name])]
+    files = {path.relative_to(folder).as_posix(): _files.sha256(path) for path in paths}
+    content = {**about, "runs": dict(counts), "files": files}
+    _files.write_bytes(folder / ABOUT, _json.text(content) + b"\n")
 
 
 def open_contest(folder: Path) -> dict[str, list[Run]]:
@@ -68,13 +72,15 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
     path = folder / ABOUT
     if not path.is_file():
         raise InvalidInput(
-            f"--from must be a folder with {ABOUT}, got none in {folder}: check the path"
+            f"--from must be a folder with {ABOUT}, got none in {folder}. Check the path."
         )
-    about = _json.load(path, "the description of a contest", _Contest, _AGAIN)
+    about = _json.load(path, "the manifest of a contest", _Contest, _AGAIN)
     counts, renamed, known = about["runs"], about.get("renamed", {}), about.get("known", {})
     try:
         whole = {
-            name: [_read(place(folder, name, i), renamed) for i in range(count)]
+            name: [
+                _read(folder, place(folder, name, i), about["files"], renamed) for i in range(count)
+            ]
             for name, count in counts.items()
             if name not in known
         }
@@ -84,9 +90,10 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
         }
     except (CorruptFile, UnsafeFile):
         raise
-    except Exception as error:  # damaged bytes make NumPy, zipfile and zlib say many things
+    except Exception as error:  # damaged bytes make NumPy and zipfile raise many things
         raise CorruptFile(
-            f"{folder} must hold a whole contest, got one that cannot be read ({error}): {_AGAIN}"
+            f"{folder} must hold a whole contest, got one that cannot be read ({error}). "
+            "Take it from the archive again."
         ) from None
 
 
@@ -138,8 +145,8 @@ def _small(labels: Ints) -> Array:
     return labels.astype(np.result_type(*ends))
 
 
-def _read(path: Path, renamed: Mapping[str, str]) -> Run:
-    _sealed.check(path, _AGAIN)
+def _read(folder: Path, path: Path, files: Mapping[str, str], renamed: Mapping[str, str]) -> Run:
+    _files.check_sha256(path, files.get(path.relative_to(folder).as_posix()), _AGAIN)
     _files.refuse_packed_bomb(path, _AGAIN)
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         arrays = dict(file)
@@ -153,8 +160,7 @@ def _read(path: Path, renamed: Mapping[str, str]) -> Run:
         elif kind == "other":
             answers = arrays.get(f"answer.{rest}", arrays["y_hat"])
             others[called] = (unpacked(values, (1, shape[1]))[0], answers)
-    passes, kept, size, *more = json.loads(str(arrays["price"]))  # earlier ones say no more
-    trainings = more[0] if more else {}
+    passes, kept, size, trainings = json.loads(str(arrays["price"]))
     table = ScoreTable(
         kappas,
         arrays["labels"],

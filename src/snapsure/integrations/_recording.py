@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share: a recorder that knows where training begins."""
+"""What the callbacks of all frameworks share."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,42 +7,43 @@ from torch import Tensor, nn
 
 from snapsure._types import Precision
 from snapsure.errors import InvalidInput
-from snapsure.snapshots import Recorder, SnapshotStore
-from snapsure.snapshots._schedule import Schedule
+from snapsure.snapshots import Recorder, Schedule, SnapshotStore
 from snapsure.snapshots._store import is_writer
 
 
 class Recording:
-    """Snapshots of a training that a framework runs, and may resume."""
+    """The part of a callback that takes snapshots of a training, which may be resumed."""
 
     def __init__(
         self,
         store: SnapshotStore | str | Path,
-        schedule: Schedule | None,
-        dtype: Precision | None,
+        schedule: Schedule | None = None,
+        *,
+        dtype: Precision | None = None,
     ) -> None:
+        super().__init__()
         self._recorder = Recorder(store, schedule, dtype=dtype)
 
     @property
     def store(self) -> SnapshotStore:
-        """Where the snapshots go."""
+        """Where snapshots go."""
         return self._recorder.store
 
-    def begin(self, done: int, *, new: bool) -> None:
-        """Training starts after `done` epochs: those that an abandoned run took later go.
+    def _begin(self, done: int, *, new: bool) -> None:
+        """Start after `done` epochs, and remove later snapshots of an abandoned run.
 
-        A new training is refused a store that holds another: at its start, not after an epoch.
+        A new training refuses a store that is not empty at once, not after an epoch.
         """
         if not is_writer():
             return
         if new and len(self.store):
             raise InvalidInput(
                 f"`store` must be empty when a training begins, got {len(self.store)} snapshots in "
-                f"{self.store.path}: choose another folder, or resume from a checkpoint of that "
-                "training"
+                f"{self.store.path}. Choose another folder, or resume from a checkpoint of that "
+                "training."
             )
         self.store.rewind(done)
 
-    def take(self, model: nn.Module | Mapping[str, Tensor], epoch: int) -> None:
-        """A snapshot, if the schedule wants this epoch."""
+    def _record(self, model: nn.Module | Mapping[str, Tensor], epoch: int) -> None:
+        """Take a snapshot if the schedule wants this epoch."""
         self._recorder.record(model, epoch)

@@ -27,37 +27,31 @@ from snapsure.networks._data import LABELS, split
 from snapsure.networks._network import refuse_probabilities
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring._recorded import recorded
-from snapsure.snapshots import SnapshotStore
-from snapsure.snapshots._schedule import Schedule
+from snapsure.snapshots import Schedule, SnapshotStore
 from snapsure.snapshots._store import is_writer
 from snapsure.table import ScoreTable
 
 __all__ = ["SnapshotCallback"]
 
 
-class SnapshotCallback(Callback):
+class SnapshotCallback(Recording, Callback):
     """Takes a snapshot after each epoch that the schedule wants.
 
     Epochs count from 1: the snapshot of epoch 1 is taken after the first pass over the data. Under
-    DDP one process writes. A training that Lightning resumes (`ckpt_path=`) continues in the same
-    store.
+    DDP one process writes. A resumed training (`ckpt_path=`) continues in the same store.
 
     Parameters
     ----------
-    store : SnapshotStore, str or Path
-        Where snapshots go: an empty or new folder for a new training.
-    schedule : Schedule, optional
-        `EveryEpoch()` by default.
+    store, schedule, dtype
+        As for `Recorder`. A new training needs a new or empty folder.
     network : str, optional
-        The attribute of the LightningModule that is the network, whose weights are saved under its
-        own names. If not given: its only child with parameters; or itself, if there are parameters
-        beside that child, or if it is a list.
+        The attribute of the LightningModule that is the network; its weights are saved under their
+        own names. By default the only child with parameters, or the module itself if it has other
+        parameters too or that child is a list.
     validation : str or Path, optional
         A folder for the network's logits on the first validation loader, which Lightning computes
-        anyway; `table()` makes scores of them. The loader must keep its order. Epochs at whose end
-        there was no validation are left out.
-    dtype : "bfloat16", "float16" or "float32", optional
-        As for `SnapshotStore.save`.
+        anyway; `table()` turns them into scores. The loader must keep its order. Epochs that do not
+        end with validation are left out.
     """
 
     def __init__(
@@ -69,20 +63,15 @@ class SnapshotCallback(Callback):
         validation: str | Path | None = None,
         dtype: Precision | None = None,
     ) -> None:
-        self._recording = Recording(store, schedule, dtype)
+        super().__init__(store, schedule, dtype=dtype)
         self._network = network
         self._validation = None if validation is None else _Validation(validation)
 
-    @property
-    def store(self) -> SnapshotStore:
-        """Where snapshots go."""
-        return self._recording.store
-
     def table(self) -> ScoreTable:
-        """Softmax response on the validation set, of every epoch with validation so far."""
+        """Compute the softmax response on the validation set, for every epoch with validation."""
         if self._validation is None:
             raise InvalidInput(
-                "`validation` must name a folder for logits, got None: pass it to SnapshotCallback"
+                "`validation` must name a folder for logits, got None. Pass it to SnapshotCallback."
             )
         return recorded(self._validation.logits)
 
@@ -92,12 +81,12 @@ class SnapshotCallback(Callback):
             return
         if isinstance(trainer.strategy, DeepSpeedStrategy | FSDPStrategy | ModelParallelStrategy):
             raise InvalidInput(
-                "the strategy must keep all weights in one process, got "
-                f"{type(trainer.strategy).__name__}: let Lightning save checkpoints, and read them "
-                "by SnapshotStore.adopt"
+                "The strategy must keep all weights in one process, got "
+                f"{type(trainer.strategy).__name__}. Let Lightning save checkpoints, and read them "
+                "by SnapshotStore.adopt."
             )
         _network(pl_module, self._network)
-        self._recording.begin(trainer.current_epoch, new=trainer.global_step == 0)
+        self._begin(trainer.current_epoch, new=trainer.global_step == 0)
         if self._validation is not None:
             self._validation.begin(trainer)
 
@@ -106,14 +95,14 @@ class SnapshotCallback(Callback):
         if _is_trial(trainer):
             return
         epoch = trainer.current_epoch + 1
-        self._recording.take(_network(pl_module, self._network), epoch)
+        self._record(_network(pl_module, self._network), epoch)
         if self._validation is not None:
-            self._validation.keep(epoch, trainer.global_step)
+            self._validation.write(epoch, trainer.global_step)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen to the network."""
+        """Hook the network."""
         if self._validation is not None and _within_training(trainer):
-            self._validation.listen(_network(pl_module, self._network))
+            self._validation.hook(_network(pl_module, self._network))
 
     def on_validation_batch_end(
         self,
@@ -124,9 +113,9 @@ class SnapshotCallback(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Match what the network said with the batch's labels."""
+        """Match the network's logits with the batch's labels."""
         if self._validation is not None and _within_training(trainer):
-            self._validation.hear(batch, dataloader_idx)
+            self._validation.add(batch, dataloader_idx)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put the logits of all processes in order."""
@@ -136,92 +125,92 @@ class SnapshotCallback(Callback):
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
-        """Leave the network as it was."""
+        """Remove the hook."""
         if self._validation is not None:
-            self._validation.deafen()
+            self._validation.unhook()
 
 
 class _Validation:
-    """The logits of one validation after the other, by a hook on the network."""
+    """The logits of each validation, recorded by a hook on the network."""
 
     def __init__(self, folder: str | Path) -> None:
         self.logits = RecordedLogits(folder)
         self._handle: RemovableHandle | None = None
-        self._heard: list[Tensor] = []
-        self._parts: list[tuple[Tensor, Tensor]] = []
-        self._whole: tuple[NDArray[np.float32], Ints] | None = None
-        self._step = 0  # how far training was at the last validation
+        self._outputs: list[Tensor] = []  # of the current batch
+        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._last: tuple[NDArray[np.float32], Ints] | None = None
+        self._step = 0  # of the last validation
 
     def begin(self, trainer: Trainer) -> None:
         if not _keeps_order(trainer):
             raise InvalidInput(
-                "the validation loader must keep its order, got one that shuffles or has a sampler "
-                "of its own: make it with shuffle=False and no sampler"
+                "The validation loader must keep its order, got one that shuffles or has a sampler "
+                "of its own. Make it with shuffle=False and no sampler."
             )
         if not is_writer():
             return
         if trainer.global_step == 0 and self.logits.epochs:
             raise InvalidInput(
                 f"`validation` must be an empty folder when a training begins, got logits of "
-                f"{len(self.logits.epochs)} epochs in {self.logits.folder}: choose another"
+                f"{len(self.logits.epochs)} epochs in {self.logits.folder}. Choose another."
             )
         self.logits.rewind(trainer.current_epoch)
 
-    def listen(self, network: nn.Module) -> None:
-        self.deafen()
-        self._heard, self._parts = [], []
-        self._handle = network.register_forward_hook(self._hook)
+    def hook(self, network: nn.Module) -> None:
+        self.unhook()
+        self._outputs, self._batches = [], []
+        self._handle = network.register_forward_hook(self._append)
 
-    def deafen(self) -> None:
+    def unhook(self) -> None:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
 
-    def _hook(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _append(self, module: nn.Module, args: Any, output: Any) -> None:
         logits = output.get("logits") if isinstance(output, Mapping) else output
         known = logits if isinstance(logits, Tensor) else torch.empty(0)
-        self._heard.append(known.detach().float().cpu())
+        self._outputs.append(known.detach().float().cpu())
 
-    def hear(self, batch: Any, loader: int) -> None:
-        heard, self._heard = self._heard, []
+    def add(self, batch: Any, loader: int) -> None:
+        outputs, self._outputs = self._outputs, []
         if loader:
             return
         _, labels = split(batch, "validation data")
         if labels is None and isinstance(batch, Mapping):
             raise InvalidInput(
-                f"a validation batch must hold its classes under {', '.join(LABELS[:-1])} or "
-                f"{LABELS[-1]}, got a dict with {', '.join(map(str, batch))}: name them so"
+                f"A validation batch must hold its classes under {', '.join(LABELS[:-1])} or "
+                f"{LABELS[-1]}, got a dict with {', '.join(map(str, batch))}. Rename them."
             )
-        shapes = [tuple(logits.shape) for logits in heard]
+        shapes = [tuple(logits.shape) for logits in outputs]
         if labels is None or len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != len(labels):
             raise InvalidInput(
-                "validation must call the network once per batch, for logits of each labelled "
-                f"point, got {shapes} for {0 if labels is None else len(labels)} labels: name the "
-                "network, SnapshotCallback(network=...), or leave out validation="
+                "Validation must call the network once per batch, for logits of each labelled "
+                f"example, got {shapes} for {0 if labels is None else len(labels)} labels. Name "
+                "the network, SnapshotCallback(network=...), or leave out validation=."
             )
-        refuse_probabilities(heard[0])
-        self._parts.append((heard[0], torch.from_numpy(labels)))
+        refuse_probabilities(outputs[0])
+        self._batches.append((outputs[0], torch.from_numpy(labels)))
 
     def gather(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.deafen()
+        self.unhook()
         self._step = trainer.global_step
-        if not self._parts:
+        if not self._batches:
             return
-        logits, labels = (torch.cat(column) for column in zip(*self._parts, strict=True))
+        logits, labels = (torch.cat(column) for column in zip(*self._batches, strict=True))
         sampler = _sampler(trainer)
         if isinstance(sampler, DistributedSampler):
-            # Process r has rows r, r + world, …; the last ones are filled up with the first.
+            # Process r has examples r, r + world, …; the first ones fill up the last batch.
             everyone: list[Any] = [pl_module.all_gather(part) for part in (logits, labels)]
             logits, labels = (part.transpose(0, 1).flatten(0, 1).cpu() for part in everyone)
             n = len(sampler.dataset)  # type: ignore[arg-type]
             logits, labels = logits[:n], labels[:n]
-        self._whole = logits.numpy(), labels.numpy()
+        self._last = logits.numpy(), labels.numpy()
 
-    def keep(self, epoch: int, step: int) -> None:
-        """Write the last validation's logits, if training has not gone on since."""
-        if self._whole is not None and self._step == step and is_writer():
-            self.logits.write(epoch, *self._whole)
-        self._whole = None
+    def write(self, epoch: int, step: int) -> None:
+        """Write the last validation's logits, unless training has continued since."""
+        if self._last is not None and self._step == step and is_writer():
+            self.logits.write(epoch, *self._last)
+        self._last = None
 
 
 def _network(module: LightningModule, name: str | None) -> nn.Module:
@@ -235,13 +224,13 @@ def _network(module: LightningModule, name: str | None) -> nn.Module:
     if name not in children:
         raise InvalidInput(
             f"`network` must name a child of {type(module).__name__} with parameters, got "
-            f"{name!r}: it has {', '.join(children)}"
+            f"{name!r}. It has {', '.join(children)}."
         )
     return children[name]
 
 
 def _sampler(trainer: Trainer) -> Any:
-    """The sampler of the first validation loader; None where there is nothing to choose from."""
+    """Find the sampler of the first validation loader; None if its order is fixed anyway."""
     loaders = trainer.val_dataloaders
     first = loaders[0] if isinstance(loaders, list | tuple) else loaders
     if not isinstance(first, DataLoader) or isinstance(first.dataset, IterableDataset):
@@ -257,11 +246,11 @@ def _keeps_order(trainer: Trainer) -> bool:
 
 
 def _within_training(trainer: Trainer) -> bool:
-    """Whether this validation is an epoch's, and no check before training or call on its own."""
+    """Say whether this validation belongs to an epoch, not to a check or a separate call."""
     other = trainer.sanity_checking or _is_trial(trainer)
     return trainer.state.fn == TrainerFn.FITTING and not other
 
 
 def _is_trial(trainer: Trainer) -> bool:
-    """Whether this is a try of a few batches, of which nothing is to be kept."""
+    """Say whether this is a trial of a few batches, which leaves nothing."""
     return bool(getattr(trainer, "fast_dev_run", False))

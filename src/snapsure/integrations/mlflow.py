@@ -1,8 +1,8 @@
 """A saved predictor as a model of MLflow: `mlflow.pyfunc.load_model(path).predict(x)` answers.
 
-What is stored is the predictor's folder, as `Predictor.save` writes it: JSON and safetensors, no
-pickle. The network's code is what the folder names, so that module must be importable where the
-model is loaded: hand it over in `code_paths`, or install it there.
+MLflow stores the predictor's folder, as `Predictor.save` writes it: JSON and safetensors, no
+pickle. The module that makes the network must be importable where the model is loaded: pass it in
+`code_paths`, or install it there.
 """
 
 import tempfile
@@ -41,18 +41,18 @@ def save_model(
     code_paths : sequence of path
         Files and folders of the code that the factory needs; they are copied.
     pip_requirements : sequence of str, optional
-        What a server has to install; by default this snapsure and this PyTorch.
+        What a server must install; by default this snapsure and this PyTorch.
     **options
         As `mlflow.pyfunc.save_model`: `signature`, `input_example`, `metadata`, …
 
     Raises
     ------
     InvalidInput
-        If the predictor does not know how to make its network.
+        If the predictor has no factory of its network.
     """
-    with _stored(predictor) as folder:
-        told = _described(folder, code_paths, pip_requirements)
-        _pyfunc().save_model(path=str(path), **told, **options)
+    with _saved(predictor) as folder:
+        model = _describe(folder, code_paths, pip_requirements)
+        _import_pyfunc().save_model(path=str(path), **model, **options)
 
 
 def log_model(
@@ -63,32 +63,32 @@ def log_model(
     pip_requirements: Sequence[str] | None = None,
     **options: Any,
 ) -> Any:
-    """Log a predictor to the current run; MLflow's `ModelInfo`, whose `model_uri` loads it.
+    """Log a predictor to the current run; return MLflow's `ModelInfo` with its `model_uri`.
 
     Parameters
     ----------
     predictor, code_paths, pip_requirements
         As `save_model`.
     name : str
-        What the model is called in the run.
+        The model's name in the run.
     **options
         As `mlflow.pyfunc.log_model`: `registered_model_name`, `signature`, …
     """
-    with _stored(predictor) as folder:
-        told = _described(folder, code_paths, pip_requirements)
-        return _pyfunc().log_model(name=name, **told, **options)
+    with _saved(predictor) as folder:
+        model = _describe(folder, code_paths, pip_requirements)
+        return _import_pyfunc().log_model(name=name, **model, **options)
 
 
-class _Answering:
+class _Model:
     """What MLflow calls."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
 
     def predict(self, model_input: Any, params: Any = None) -> Any:
-        """Label (its name, where classes have names), confidence and accepted of each input.
+        """Return label (its name, where classes have names), confidence and accepted per input.
 
-        Inputs are what the predictor takes; of a DataFrame, its columns are the features.
+        Inputs are what the predictor takes; the columns of a DataFrame are the features.
         """
         import pandas as pd  # type: ignore[import-untyped]
 
@@ -97,8 +97,8 @@ class _Answering:
             data = data.to_numpy()
             if data.dtype.kind not in "biuf":
                 raise InvalidInput(
-                    f"`model_input` must have columns of numbers, got {data.dtype}: convert them, "
-                    "or pass an array"
+                    f"`model_input` must have columns of numbers, got {data.dtype}. Convert them, "
+                    "or pass an array."
                 )
         elif isinstance(data, list):
             data = np.asarray(data)
@@ -109,49 +109,47 @@ class _Answering:
         return pd.DataFrame(columns)
 
 
-def _load_pyfunc(path: str) -> _Answering:
+def _load_pyfunc(path: str) -> _Model:
     """Load what `save_model` stored: MLflow looks for a function of this name."""
-    return _Answering(Predictor.load(path))
+    return _Model(Predictor.load(path))
 
 
 @contextmanager
-def _stored(predictor: Predictor | str | Path) -> Iterator[Path]:
-    """The folder of a saved predictor; of one in memory, one for as long as it is needed."""
+def _saved(predictor: Predictor | str | Path) -> Iterator[Path]:
+    """Yield the folder of a saved predictor; one in memory is saved to a temporary folder."""
     if isinstance(predictor, Predictor):
-        _refuse_without_factory(predictor.factory)
+        factory = predictor.factory
+    else:
+        factory = _folder.read(Path(predictor))["model"]
+    if factory is None:
+        raise InvalidInput(
+            "`predictor` must have a factory of its network, got one that was given the network "
+            "itself. Make it with model='package.module:factory'."
+        )
+    if isinstance(predictor, Predictor):
         with tempfile.TemporaryDirectory() as place:
             predictor.save(Path(place) / "predictor")
             yield Path(place) / "predictor"
     else:
-        _refuse_without_factory(_folder.read(Path(predictor))["model"])
         yield Path(predictor)
 
 
-def _refuse_without_factory(factory: str | None) -> None:
-    if factory is None:
-        raise InvalidInput(
-            "`predictor` must know how to make its network, got one that was given the network "
-            "itself: make it with model='package.module:factory'"
-        )
-
-
-def _described(
+def _describe(
     folder: Path, code_paths: Sequence[str | Path], pip_requirements: Sequence[str] | None
 ) -> dict[str, Any]:
-    needed = pip_requirements
-    if needed is None:
-        torch = version("torch").partition("+")[0]  # the build is the machine's own
-        needed = [f"snapsure[mlflow]=={version('snapsure')}", f"torch=={torch}"]
+    if pip_requirements is None:
+        torch = version("torch").partition("+")[0]  # without the build of this machine
+        pip_requirements = [f"snapsure[mlflow]=={version('snapsure')}", f"torch=={torch}"]
     return {
         "loader_module": __name__,
         "data_path": str(folder),
         "code_paths": [str(one) for one in code_paths] or None,
-        "pip_requirements": list(needed),
+        "pip_requirements": list(pip_requirements),
     }
 
 
-def _pyfunc() -> Any:
-    """MLflow's module, which warns about its own type hints when it is first imported."""
+def _import_pyfunc() -> Any:
+    """Import MLflow's module, which warns about its own type hints."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Any type hint is inferred as AnyType")
         import mlflow.pyfunc

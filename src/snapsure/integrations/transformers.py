@@ -1,11 +1,11 @@
-"""Snapshots from a training by Hugging Face's Trainer, and losses that remember every point.
+"""Snapshots from a training by Hugging Face's Trainer, and losses that remember every example.
 
-Its models are scored as they are: batches are dicts, logits are taken from the output object, and
-`trainer.get_eval_dataloader()` is data that `score` takes.
+`score` takes its models as they are: batches are dicts, logits come from the output object, and
+`trainer.get_eval_dataloader()` is valid data.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from transformers import (
@@ -16,37 +16,38 @@ from transformers import (
     TrainingArguments,
 )
 
-from snapsure import _sealed, _validate
+from snapsure import _files, _json, _validate
 from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
-from snapsure.snapshots import SnapshotStore
-from snapsure.snapshots._schedule import Schedule
+from snapsure.snapshots import Schedule, SnapshotStore
 from snapsure.training._history import PointLoss
 
 __all__ = ["PointLossTrainer", "SnapshotCallback"]
 
-_LOSS = "point_loss.pt"
+_LOSS, _MANIFEST, _KIND = "point_loss.pt", "point_loss.json", "point loss"
 
 
-class SnapshotCallback(TrainerCallback):
+class _Manifest(TypedDict):
+    """What `point_loss.json` holds."""
+
+    files: dict[str, str]
+
+
+class SnapshotCallback(Recording, TrainerCallback):
     """Takes a snapshot after each epoch that the schedule wants, or every so many steps.
 
-    Epochs count from 1. Under DDP one process writes. A training that Trainer resumes
+    Epochs count from 1. Under DDP one process writes. A resumed training
     (`resume_from_checkpoint=`) continues in the same store.
 
     Parameters
     ----------
-    store : SnapshotStore, str or Path
-        Where snapshots go: an empty or new folder for a new training.
-    schedule : Schedule, optional
-        `EveryEpoch()` by default.
+    store, schedule, dtype
+        As for `Recorder`. A new training needs a new or empty folder.
     steps : int, optional
         Count optimizer steps instead of epochs, and ask the schedule at every multiple of this and
-        at the last. For a given number in all: `SnapshotCallback(store, Evenly(total=max_steps),
-        steps=1)`.
-    dtype : "bfloat16", "float16" or "float32", optional
-        As for `SnapshotStore.save`.
+        at the last. For a fixed number of snapshots: `SnapshotCallback(store,
+        Evenly(total=max_steps), steps=1)`.
     """
 
     def __init__(
@@ -57,14 +58,9 @@ class SnapshotCallback(TrainerCallback):
         steps: int | None = None,
         dtype: Precision | None = None,
     ) -> None:
-        self._recording = Recording(store, schedule, dtype)
+        super().__init__(store, schedule, dtype=dtype)
         self._steps = None if steps is None else _validate.count(steps, "steps")
         self._done = 0
-
-    @property
-    def store(self) -> SnapshotStore:
-        """Where snapshots go."""
-        return self._recording.store
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -72,7 +68,7 @@ class SnapshotCallback(TrainerCallback):
         """Check that this training and the store belong together."""
         self._done = int(state.epoch or 0)
         done = self._done if self._steps is None else state.global_step
-        self._recording.begin(done, new=state.global_step == 0)
+        self._begin(done, new=state.global_step == 0)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -80,7 +76,7 @@ class SnapshotCallback(TrainerCallback):
         """Take the snapshot of an epoch."""
         self._done += 1  # counted: `state.epoch` of an epoch that max_steps cuts short is no end
         if self._steps is None:
-            self._recording.take(kwargs["model"], self._done)
+            self._record(kwargs["model"], self._done)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -89,15 +85,15 @@ class SnapshotCallback(TrainerCallback):
         if self._steps is None:
             return
         if state.global_step % self._steps == 0 or state.global_step == state.max_steps:
-            self._recording.take(kwargs["model"], state.global_step)
+            self._record(kwargs["model"], state.global_step)
 
 
 class PointLossTrainer(Trainer):
-    """A Trainer whose loss remembers every training point: `SelfAdaptive`, `CorrectnessRanking`.
+    """A Trainer whose loss remembers every training example: `SelfAdaptive`, `CorrectnessRanking`.
 
-    Rows must say their number as `index` (`Numbered(dataset)`), and keep it on their way
-    (`TrainingArguments(remove_unused_columns=False)`). Checkpoints hold what the loss remembers: a
-    training that is resumed goes on with it.
+    Each example must have its number as `index` (`Numbered(dataset)`), which the Trainer must not
+    remove (`TrainingArguments(remove_unused_columns=False)`). Checkpoints hold the loss's memory,
+    and a resumed training continues with it.
 
     Parameters
     ----------
@@ -111,8 +107,8 @@ class PointLossTrainer(Trainer):
         super().__init__(*args, **options)
         if self.args.remove_unused_columns:
             raise InvalidInput(
-                "`args` must keep the rows' `index`, got remove_unused_columns=True: make "
-                "TrainingArguments with remove_unused_columns=False"
+                "`args` must keep each example's `index`, got remove_unused_columns=True. Make "
+                "TrainingArguments with remove_unused_columns=False."
             )
         # Else gradients of accumulated steps would be added up, not averaged.
         self.model_accepts_loss_kwargs = False
@@ -125,14 +121,14 @@ class PointLossTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """The loss of a batch."""
+        """Compute the loss of a batch."""
         index = inputs.pop("index", None)
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs)
         if index is None:
             raise InvalidInput(
-                "`train_dataset` must give each row's number as `index`, got none: wrap it in "
-                "snapsure.Numbered"
+                "`train_dataset` must give each example's number as `index`, got none. Wrap it in "
+                "snapsure.training.Numbered."
             )
         outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
         loss = self.point_loss(outputs["logits"], inputs["labels"], index)
@@ -141,16 +137,19 @@ class PointLossTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
-        with _sealed.replacing(folder / _LOSS) as file:
+        with _files.replacing(folder / _LOSS) as file:
             torch.save(self.point_loss.state_dict(), file)
+        _json.write(folder / _MANIFEST, _KIND, {"files": {_LOSS: _files.sha256(folder / _LOSS)}})
 
     def _load_from_checkpoint(self, resume_from_checkpoint: Any, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        path = Path(resume_from_checkpoint, _LOSS)
+        folder = Path(resume_from_checkpoint)
+        path = folder / _LOSS
         if not path.exists():
             raise InvalidInput(
-                f"a checkpoint must hold what the loss remembers ({_LOSS}), got none in "
-                f"{path.parent}: resume from one that this trainer wrote"
+                f"A checkpoint must hold the loss's memory ({_LOSS}), got none in {folder}. Resume "
+                "from one that this trainer wrote."
             )
-        _sealed.check(path, "resume from another checkpoint")
+        files = _json.read(folder / _MANIFEST, _KIND, _Manifest)["files"]
+        _files.check_sha256(path, files.get(_LOSS), "resume from another checkpoint")
         self.point_loss.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

@@ -1,12 +1,10 @@
-"""The outcome of an experiment in a few megabytes: what tables and figures are computed from.
+"""The results of an experiment in a few megabytes: tables and figures are computed from them.
 
-A folder with `experiment.json` (recipe, and what became of each training) and score tables packed
-as `seed-0.npz` …, `ensemble-0-1.npz` of seeds 0 and 1, and `nn_distance-seed-0.npz` … where that κ
-was measured at fewer snapshots than the others. A κ need not have been measured of all networks.
-Reading it takes NumPy alone. Where a κ is called otherwise since it was packed, `renamed` in
-`experiment.json` has its old name and its new one.
-
-Tables and figures are computed from what was packed.
+A folder with `experiment.json` (recipe, each training's record, and the SHA-256 of each file) and
+score tables packed as `seed-0.npz` …, `ensemble-0-1.npz` of seeds 0 and 1, and
+`nn_distance-seed-0.npz` … where that κ was measured at fewer snapshots than the others. Some κ may
+be measured for some networks only. Reading it takes NumPy alone. Where the name of a κ has changed
+since it was packed, `renamed` in `experiment.json` has the old name and the new one.
 """
 
 import json
@@ -23,7 +21,6 @@ from snapsure.table import ScoreTable
 from snapsure.table._packed import pack, unpack
 
 _ABOUT = "experiment.json"
-_EARLIER = "ensemble.npz"  # of all networks, as earlier versions called it
 _APART = "nn_distance"
 _AGAIN = "take it from the archive again"
 _Seeds = Annotated[list[_json.Integer], Meta(min_length=1)]
@@ -34,6 +31,7 @@ class _About(TypedDict):
 
     dataset: str
     scale: str
+    files: dict[str, str]
     recipe: NotRequired[dict[str, Any]]
     networks: Annotated[list[list[Any]], Meta(min_length=1)]
     seeds: NotRequired[_Seeds]
@@ -62,26 +60,28 @@ class Experiment:
         path = folder / _ABOUT
         if not path.is_file():
             raise InvalidInput(
-                f"{option} must be a folder with {_ABOUT}, got none in {folder}: check the path, "
-                "or let the experiment finish"
+                f"{option} must be a folder with {_ABOUT}, got none in {folder}. Check the path, "
+                "or let the experiment finish."
             )
-        about = _json.load(path, "the description of an experiment", _About, _AGAIN)
+        about = _json.load(path, "the manifest of an experiment", _About, _AGAIN)
         count, renamed, seeds = len(about["networks"]), about.get("renamed", {}), _seeds(about)
         if len(set(seeds)) != count:
             raise CorruptFile(
-                f"{path} must have a seed of each of its {count} networks, got {len(set(seeds))}: "
-                f"{_AGAIN}"
+                f"{path} must have a seed of each of its {count} networks, got {len(set(seeds))}. "
+                "Take it from the archive again."
             )
-        tables = [unpack(folder / _seed(i), renamed) for i in range(count)]
-        ensembles = {(*of,): folder / _ensemble(of) for of in about.pop("ensembles", [])}
-        if (earlier := folder / _EARLIER).exists():
-            ensembles[(*seeds,)] = earlier
-        apart = {i: folder / _seed(i, _APART) for i in range(count)}
+
+        def read(name: str, renamed: Mapping[str, str] | None = None) -> ScoreTable:
+            _files.check_sha256(folder / name, about["files"].get(name), _AGAIN)
+            return unpack(folder / name, renamed)
+
+        apart = {i: _seed(i, _APART) for i in range(count)}
+        facts = {name: part for name, part in about.items() if name not in ("files", "ensembles")}
         return Experiment(
-            about,
-            tables,
-            {members: unpack(path) for members, path in ensembles.items()},
-            {i: unpack(path) for i, path in apart.items() if path.exists()},
+            facts,
+            [read(_seed(i), renamed) for i in range(count)],
+            {(*of,): read(_ensemble(of)) for of in about.get("ensembles", [])},
+            {i: read(name) for i, name in apart.items() if name in about["files"]},
         )
 
     def beside(self, earlier: "Experiment") -> "Experiment":
@@ -116,18 +116,20 @@ class Experiment:
         return _seeds(self.about)
 
     def save(self, folder: Path) -> None:
-        """Write it; what makes the folder one comes last."""
+        """Write the tables, then the manifest that makes the folder an experiment."""
         _files.make_folder(folder)
         (folder / _ABOUT).unlink(missing_ok=True)
         for old in (*folder.glob("ensemble*.npz"), *folder.glob(f"{_APART}-seed-*.npz")):
             old.unlink()
-        for i, table in enumerate(self.tables):
-            pack(table, folder / _seed(i))
-        for i, table in self.apart.items():
-            pack(table, folder / _seed(i, _APART))
-        for members, table in self.ensembles.items():
-            pack(table, folder / _ensemble(members))
-        about = {**self.about, "ensembles": [*self.ensembles]}
+        tables = {
+            **{_seed(i): table for i, table in enumerate(self.tables)},
+            **{_seed(i, _APART): table for i, table in self.apart.items()},
+            **{_ensemble(members): table for members, table in self.ensembles.items()},
+        }
+        for name, table in tables.items():
+            pack(table, folder / name)
+        files = {name: _files.sha256(folder / name) for name in tables}
+        about = {**self.about, "ensembles": [*self.ensembles], "files": files}
         _files.write_bytes(folder / _ABOUT, _json.text(about) + b"\n")
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 from msgspec import Meta
 
 from snapsure import _files, _json
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.errors import InvalidInput
 from snapsure.snapshots import _weights
 from snapsure.snapshots._adopt import Checkpoint, list_checkpoint_files
 from snapsure.snapshots._lock import WRITER, WriterLock
@@ -69,7 +69,7 @@ def read(folder: Path) -> Manifest | None:
         if entry["file"] in held
     ]
     if wrong:
-        raise CorruptFile(f"{path} must be {what}, got something else ({wrong[0]}): {remedy}")
+        raise _json.corrupt(path, what, f"something else ({wrong[0]})", remedy)
     entries = {int(epoch): entry for epoch, entry in content["snapshots"].items()}
     return Manifest(entries, content.get("leaving", []))
 

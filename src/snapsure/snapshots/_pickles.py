@@ -19,7 +19,7 @@ import torch
 from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 
-TRUST = "If you trust its author, pass trust=True (--trust on the command line)."
+TRUST = "if you trust its author, pass trust=True (--trust on the command line)"
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"  # first bytes of `torch.save`'s files, since 1.6 and before
 
 
@@ -84,8 +84,8 @@ def read_pickle(path: Path, *, trust: bool = False) -> Any:
     if not trust:
         raise UnsafeFile(
             f"{path} must hold tensors and plain values alone, got a pickle that could run code "
-            f"on loading (it needs {needs}). {TRUST} Or load it yourself and save its "
-            "state_dict()."
+            f"on loading (it needs {needs}). {_files.instruct(TRUST)} Or load it yourself and "
+            "save its state_dict()."
         )
     warnings.warn(
         f"{path} is trusted: reading it can run any code that its author put in (it needs {needs})",

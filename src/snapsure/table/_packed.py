@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from snapsure import _files, _sealed
+from snapsure import _files
 from snapsure._logistic import sigmoid
 from snapsure._types import Floats
 from snapsure.errors import CorruptFile, UnsafeFile
@@ -37,7 +37,7 @@ def pack(table: ScoreTable, path: Path) -> None:
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays as one `.npz` file that `np.load` reads; LZMA is smaller than NumPy's zlib."""
-    with _sealed.replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+    with _files.replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asanyarray(values), allow_pickle=False)
@@ -46,7 +46,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
     """Read what `pack` wrote, with new names for some κ; each snapshot's labels are the final."""
     names = renamed or {}
-    _sealed.check(path, _AGAIN)
     try:
         _files.refuse_packed_bomb(path, _AGAIN)
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -59,9 +58,10 @@ def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
             y = file["y"] if "y" in file.files else None
     except UnsafeFile:
         raise
-    except Exception as error:  # damaged bytes make NumPy, zipfile and zlib say many things
+    except Exception as error:  # damaged bytes make NumPy and zipfile raise many things
         raise CorruptFile(
-            f"{path} must be a packed score table, got one that cannot be read ({error}): {_AGAIN}"
+            f"{path} must be a packed score table, got one that cannot be read ({error}). "
+            f"{_files.instruct(_AGAIN)}"
         ) from None
     return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs)
 
