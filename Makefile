@@ -10,7 +10,7 @@ LOCK ?=
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
 
-.PHONY: test quick torture lint demo docs wheel format lock bench clean
+.PHONY: test quick torture lint demo docs wheel format lock mutants bench clean
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -48,11 +48,17 @@ lock: $(VENV)/.dev
 	$(BIN)/uv pip compile --quiet --extra dev -c constraints.txt --python-version 3.11 \
 	  --no-header --no-annotate pyproject.toml -o lock.txt
 
+# Small changes of the code that the tests should notice: make mutants ONLY='snapsure.metrics.*'
+ONLY ?=
+mutants: $(VENV)/.dev
+	$(BIN)/pip install --quiet 'mutmut>=3.8'
+	$(BIN)/mutmut run --max-children $(WORKERS) $(ONLY)
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis mutants
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -89,7 +89,7 @@ def test_what_a_frame_is_refused_for(table, monkeypatch):
     with pytest.raises(InvalidInput) as caught:
         table.to_frame("some")
     assert str(caught.value) == (
-        '`snapshots` must be "final" or "all", got \'some\': choose one of them'
+        '`snapshots` must be "final" or "all", got \'some\'. Choose one of them.'
     )
     odd = ScoreTable({"wrong": [[0.5]]}, [[0]], [0])
     with pytest.raises(InvalidInput) as caught:

@@ -154,7 +154,7 @@ def test_class_numbers_and_epochs_that_int64_does_not_hold(ids, told):
         with pytest.raises(InvalidInput) as caught:
             call()
         assert str(caught.value) == (
-            f"`{name}` must hold whole numbers below 2⁶³, got {told}: pass class ids"
+            f"`{name}` must hold whole numbers below 2⁶³, got {told}. Pass class numbers."
         )
 
 

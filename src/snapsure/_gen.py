@@ -1,4 +1,4 @@
-"""GEN of logits: what its κ function and its rival on tables with logits share."""
+"""GEN of logits, for the κ function `GEN` and the method of tables with logits."""
 
 import numpy as np
 
@@ -6,9 +6,10 @@ from snapsure._types import Floats
 
 
 def gen(logits: Floats, gamma: float = 0.1, top: int = 100) -> Floats:
-    """1 − G / G_most of each row; `scores.GEN` says what that is.
+    """Return 1 − G / G_max of each row, as `kappas.GEN` defines it.
 
-    1 − p of the largest class is taken from the others alone. Nearly certain rows stay apart.
+    1 − p of the largest class is summed from the other classes, so that nearly certain examples
+    keep their order.
     """
     gap = logits - logits.max(axis=1, keepdims=True)
     largest = gap.argmax(axis=1)[:, None]
@@ -17,7 +18,7 @@ def gen(logits: Floats, gamma: float = 0.1, top: int = 100) -> Floats:
     missing = weight.sum(axis=1, keepdims=True)
     rest = 1 + missing - weight  # (1 − p) (1 + missing)
     np.put_along_axis(rest, largest, missing, axis=1)
-    with np.errstate(divide="ignore"):  # where nothing is missing, its term is 0
+    with np.errstate(divide="ignore"):  # where nothing is missing, the term is 0
         terms = np.exp(gamma * (gap + np.log(rest) - 2 * np.log1p(missing)))
     top = min(top, gap.shape[1])
     if top < gap.shape[1]:

@@ -1,4 +1,4 @@
-"""Logistic regression by Newton's method: few features, exact to the last digits, no warnings."""
+"""Logistic regression by Newton's method: for few features, exact to the last digits."""
 
 import numpy as np
 
@@ -7,24 +7,24 @@ from snapsure._types import Bools, Floats, Ints
 _STEPS = 100
 _ENOUGH = 1e-13
 _SHORT = 1e-5
-# The least that a curvature may be: where all is certain, Newton's step is still defined.
+# Lower bound of the curvature, so that Newton's step is defined where every example is certain.
 _CURVATURE = 1e-10
 _FOLDINGS = 9  # a product of 2⁹ numbers of at most 2 is a float64
 
 
 def sigmoid(z: Floats) -> Floats:
-    """1 / (1 + e^−z), at any z."""
+    """Return 1 / (1 + e^−z), for any z."""
     return _upper(z, np.exp(-np.abs(z)))
 
 
 def _upper(z: Floats, small: Floats) -> Floats:
-    """1 / (1 + e^−z), where small = e^−|z| is known."""
+    """Return 1 / (1 + e^−z), given small = e^−|z|."""
     p: Floats = np.maximum(small, z >= 0) / (1 + small)  # 1 or small above; faster than np.where
     return p
 
 
 def log_odds(logits: Floats, chosen: Ints) -> Floats:
-    """Log-odds of the chosen class's softmax in each row: exact where the softmax rounds to 1."""
+    """Return the log-odds of the chosen class in each row, exact where its softmax rounds to 1."""
     at = chosen[:, None]
     others = logits - np.take_along_axis(logits, at, axis=1)
     np.put_along_axis(others, at, -np.inf, axis=1)
@@ -36,11 +36,16 @@ def log_odds(logits: Floats, chosen: Ints) -> Floats:
 def fit_logistic(
     features: Floats, target: Floats, penalty: Floats, start: Floats | None = None
 ) -> Floats:
-    """Coefficients that minimise the log-loss plus Σ penalty · coefficient² / 2.
+    """Return the coefficients that minimise the log-loss plus Σ penalty · coefficient² / 2.
 
-    `features` (n, d) must contain a column of ones where an intercept is wanted; targets may lie
-    anywhere in [0, 1]. Of features (m, n, d), the coefficients (m, d) of m fits to one target; they
-    may start from others than 0, which is sooner done and ends at the same.
+    Parameters
+    ----------
+    features : (n, d), or (m, n, d) for m fits to one target
+        With a column of ones for an intercept.
+    target : (n,), anywhere in [0, 1]
+    penalty : (d,)
+    start : (m, d), optional
+        Where to start instead of 0: the result is the same, sooner.
     """
     if features.ndim == 2:
         alone: Floats = fit_logistic(features[None], target, penalty)[0]
@@ -56,7 +61,7 @@ def fit_logistic(
         curvature[:, diagonal, diagonal] += penalty + _CURVATURE * len(target)
         step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
         noise = _ENOUGH * (1 + np.abs(loss))
-        # Errors square with every step: the one after a step as short as this would be rounding.
+        # The error is squared by every step: after one as short as this, the next is rounding.
         last = ((gradient * step).sum(axis=1) <= noise) & (np.abs(step).max(axis=1) <= _SHORT)
         coefficients[moving & last] -= step[moving & last]
         moving &= ~last
@@ -80,21 +85,21 @@ def fit_logistic(
 
 
 def logit(p: Floats) -> Floats:
-    """log p / (1 − p), held within what float64 can tell from 0 and 1."""
+    """Return log p / (1 − p), with p kept where float64 can tell it from 0 and 1."""
     held = np.clip(p, 1e-12, 1 - 1e-12)
     return np.log(held) - np.log1p(-held)
 
 
 def platt_curve(score: Floats, wrong: Bools) -> tuple[float, float]:
-    """Slope and intercept, in units of the score, of the logistic curve to "was right".
+    """Return slope and intercept, in units of the score, of the logistic curve to "was right".
 
-    The slope is infinite where scores are so small that float64 has none over them.
+    The slope is infinite where scores are too small for float64 to hold it.
     """
     target = (~wrong).astype(np.float64)
     if _separable(score, wrong):
         right = int(target.sum())
         target = np.where(wrong, 1 / (wrong.size - right + 2), (right + 1) / (right + 2))
-    # In units of a power of two, which rounds nothing: squares neither vanish nor overflow.
+    # Scale by a power of two, which rounds nothing, so that squares neither vanish nor overflow.
     exponent = int(np.frexp(np.abs(score).max())[1])
     score = np.ldexp(score, -exponent)
     if score.min() == score.max():  # its std may be a rounding error
@@ -109,7 +114,7 @@ def platt_curve(score: Floats, wrong: Bools) -> tuple[float, float]:
 
 
 def _separable(score: Floats, wrong: Bools) -> bool:
-    """Whether a logistic curve could grow without end: one kind only, or a gap between the two."""
+    """Whether the best slope is infinite: one kind of example only, or a gap between the two."""
     if wrong.all() or not wrong.any():
         return True
     high, low = score[wrong], score[~wrong]
@@ -119,14 +124,14 @@ def _separable(score: Floats, wrong: Bools) -> bool:
 
 
 def summed_losses(z: Floats, target: Floats) -> Floats:
-    """Σ log-loss of each row of log-odds (m, n)."""
+    """Return Σ log-loss of each row of log-odds (m, n)."""
     return _losses(z, target, np.exp(-np.abs(z)))
 
 
 def _loss(
     features: Floats, target: Floats, penalty: Floats, coefficients: Floats
 ) -> tuple[Floats, Floats]:
-    """The penalised log-losses, and the probabilities they are of: both from one exponential."""
+    """Return the penalised log-losses and the probabilities, both from one exponential."""
     z = (features @ coefficients[:, :, None])[:, :, 0]
     small = np.exp(-np.abs(z))
     total = _losses(z, target, small) + np.sum(penalty * coefficients**2, axis=1) / 2
@@ -134,13 +139,13 @@ def _loss(
 
 
 def _losses(z: Floats, target: Floats, small: Floats) -> Floats:
-    """Σ log(1 + e^z) − target · z of each row, where small = e^−|z| is known."""
+    """Return Σ log(1 + e^z) − target · z of each row, given small = e^−|z|."""
     losses: Floats = np.sum(np.maximum(z, 0) - target * z, axis=1) + _sum_of_logs(1 + small)
     return losses
 
 
 def _sum_of_logs(values: Floats) -> Floats:
-    """Σ log of each row, of values in [1, 2]: logarithms of products, which are fewer."""
+    """Return Σ log of each row of values in [1, 2], by fewer logarithms of products."""
     size = values.shape[1]
     for _ in range(_FOLDINGS):
         half = (size + 1) // 2

@@ -1,24 +1,24 @@
-"""What snapsure raises.
+"""The exceptions that snapsure raises.
 
-Every refusal says the argument, what is required, what came and where, and the way out:
+Each message names the argument, the rule, the value and its place, and the remedy:
 
     SnapsureError
     ├── InvalidInput (also a ValueError)        an argument breaks its rule
     │   ├── Infeasible                          no threshold can promise the risk
     │   ├── NotFitted                           an estimator is used before it is fitted
     │   └── WrongArchitecture                   a snapshot does not fit the model
-    ├── ScoringFailed (also a RuntimeError)     pieces of a scoring failed, whoever tried them
+    ├── ScoringFailed (also a RuntimeError)     pieces of a scoring failed, however often tried
     └── StorageError (also an OSError)          something on disk is not as it should be
         ├── CorruptFile                         bytes are missing or changed
         ├── StoreLocked                         another process is writing there
         └── UnsafeFile                          reading it could run code, or fill the memory
 
-Catch `SnapsureError` for everything, or the built-in twin where this library is not known.
+Catch `SnapsureError` for all of them, or the built-in type where you do not know this library.
 """
 
 
 class SnapsureError(Exception):
-    """The root of all that snapsure raises on purpose."""
+    """The base of all exceptions of snapsure."""
 
 
 class InvalidInput(SnapsureError, ValueError):
@@ -26,7 +26,7 @@ class InvalidInput(SnapsureError, ValueError):
 
 
 class Infeasible(InvalidInput):
-    """No threshold can promise the risk; the message says what could be promised, or is missing."""
+    """No threshold can promise the risk; the message says which risk can be promised."""
 
 
 class NotFitted(InvalidInput):
@@ -38,14 +38,14 @@ class WrongArchitecture(InvalidInput):
 
 
 class ScoringFailed(SnapsureError, RuntimeError):
-    """Pieces of a scoring failed, however often they were tried; the message names them."""
+    """Pieces of a scoring failed every time they were tried; the message names them."""
 
 
 class StorageError(SnapsureError, OSError):
     """Something on disk is not as it should be, or could not be written."""
 
     def __str__(self) -> str:
-        """The sentence alone; the system's number of the error is `errno`."""
+        """Return the message alone; the system's error number is `errno`."""
         return self.strerror or super().__str__()
 
 

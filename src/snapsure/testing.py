@@ -1,6 +1,6 @@
-"""Contract suites for people who write a κ function, an estimator or an executor of their own.
+"""Contract suites for your own κ functions, estimators and executors.
 
-Each is a class of pytest's tests: inherit it in a test file, and give `make`. They need pytest.
+Each is a class of tests for pytest: inherit it in a test file and define `make`.
 """
 
 import json
@@ -22,7 +22,7 @@ from snapsure.table import ScoreTable
 
 
 def kappa_of(kappa, model, inputs, y_hat, batch_size=256):
-    """κ of a network for some rows, through the contract alone."""
+    """Compute κ of a network for some inputs, through the contract alone."""
     rows = Rows.of(inputs, "data")
     network = Network(private_copy(model), [kappa])
     values = []
@@ -36,7 +36,7 @@ def kappa_of(kappa, model, inputs, y_hat, batch_size=256):
 
 
 def small_network(classes=4, dtype=torch.float32):
-    """Two linear layers with a dropout between them, and a linear head; always the same."""
+    """Make two linear layers with dropout between them, and a linear head, from a fixed seed."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(5, 16),
@@ -49,7 +49,7 @@ def small_network(classes=4, dtype=torch.float32):
 
 
 class KappaContract:
-    """What every κ function must hold to: inherit, and give `make(inputs, labels)`.
+    """What every κ function must do: inherit, and define `make(inputs, labels)`.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class KappaContract:
     tolerance = 1e-6  # between batch sizes: the float32 of the network itself
 
     def make(self, inputs, labels):
-        """The κ function; training data may be made of inputs (n, 5) and labels (n,)."""
+        """Return the κ function; inputs (n, 5) and labels (n,) may be its training data."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -128,14 +128,14 @@ class KappaContract:
 
 
 class EstimatorContract:
-    """What every estimator must hold to: inherit, and give `make()`."""
+    """What every estimator must do: inherit, and define `make()`."""
 
     def make(self):
-        """The estimator, not fitted."""
+        """Return the estimator, not fitted."""
         raise NotImplementedError
 
     def table(self, seed=0, n=400):
-        """Twelve snapshots that see the ease of the points through noise; every fifth epoch."""
+        """Make a table of twelve snapshots, every fifth epoch, whose κ is noisy."""
         rng = np.random.default_rng(seed)
         ease = rng.normal(size=n)
         kappa = 1 / (1 + np.exp(-(ease + rng.normal(size=(12, n)))))
@@ -152,7 +152,7 @@ class EstimatorContract:
             logits=logits,
         )
 
-    def test_one_finite_confidence_per_point(self):
+    def test_one_finite_confidence_per_example(self):
         table = self.table()
         confidence = self.make().fit(table).confidence(self.table(1, n=50))
         assert confidence.shape == (50,)
@@ -165,7 +165,7 @@ class EstimatorContract:
             confidence = estimator.confidence(self.table(1))
             assert ((confidence >= 0) & (confidence <= 1)).all()
 
-    def test_a_point_is_answered_by_itself(self):
+    def test_an_example_is_scored_by_itself(self):
         estimator, points = self.make().fit(self.table()), self.table(1)
         some = np.array([7, 3, 200])
         np.testing.assert_allclose(
@@ -216,7 +216,7 @@ class EstimatorContract:
             fitted = self.make().fit(table).confidence(table)
             assert (estimator.confidence(table) == fitted).all()
 
-    def test_points_without_labels_teach_nothing(self):
+    def test_a_table_without_labels_is_refused_or_enough(self):
         estimator, table = self.make(), self.table()
         unlabelled = ScoreTable(
             {"softmax": table.kappa("softmax")},
@@ -225,7 +225,7 @@ class EstimatorContract:
             logits=table.logits,
         )
         if estimator.learns:
-            with pytest.raises(InvalidInput, match=r"^`y` must be known to tell errors"):
+            with pytest.raises(InvalidInput, match="`y`"):
                 estimator.fit(unlabelled)
         else:
             assert estimator.fit(unlabelled).confidence(unlabelled).shape == (400,)
@@ -237,14 +237,14 @@ class EstimatorContract:
 
 
 class ExecutorContract:
-    """What every executor must hold to: inherit, and give `make()`."""
+    """What every executor must do: inherit, and define `make()`."""
 
     def make(self):
-        """The executor."""
+        """Return the executor."""
         raise NotImplementedError
 
     def scored(self, folder, executor, model, store, data):
-        """The files of a table, by their places in its folder."""
+        """Score, and return the files of the table by their paths in its folder."""
         score(model, store, data, SoftmaxResponse(), out=folder, executor=executor, progress=False)
         return {
             path.relative_to(folder).as_posix(): path.read_bytes()
@@ -253,7 +253,7 @@ class ExecutorContract:
 
     @pytest.fixture
     def trained(self, tmp_path):
-        """A network, three snapshots of it, and points."""
+        """Make a network, three snapshots of it, and data."""
         model, store = small_network(), SnapshotStore(tmp_path / "snapshots")
         for epoch in (1, 2, 3):
             with torch.no_grad():

@@ -208,7 +208,7 @@ def test_refusals_are_one_sentence(place):
         return refused(run(*arguments, cwd=place))
 
     assert told("predict", "predictor", "--data", "test.npz", "--out", "a.txt") == (
-        "`out` must end with .csv, .jsonl, .parquet, got a.txt: choose one of them"
+        "`out` must end with .csv, .jsonl, .parquet, got a.txt. Choose one of them."
     )
     assert "must be a saved predictor" in told(
         *("predict", "scores", "--data", "test.npz", "--out", "a.csv")

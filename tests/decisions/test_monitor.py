@@ -357,41 +357,41 @@ def test_of_many_streams_one_must_show_the_evidence_for_all():
         ),
         (
             lambda: watch(alpha=5),
-            "`alpha` must lie in (0, 1), got 5: write 5 % as 0.05",
+            "`alpha` must lie in (0, 1), got 5. Write 5 % as 0.05.",
         ),
         (
             lambda: watch(risk=1),
-            "`risk` must lie in (0, 1), got 1: write 95 % as 0.95",
+            "`risk` must lie in (0, 1), got 1. Write 95 % as 0.95.",
         ),
         (
             lambda: watch(seed=-1),
-            "`seed` must be a whole number ≥ 0, got -1: raise it",
+            "`seed` must be a whole number ≥ 0, got -1. Use at least 0.",
         ),
         (
             lambda: watch().update([0.5, np.nan]),
-            "`confidence` must be finite, got 1 NaN (first at row 1): drop or impute those rows",
+            "`confidence` must be finite, got 1 NaN (first at row 1). Drop or impute them.",
         ),
         (
             lambda: watch().update([]),
-            "`confidence` must hold at least one value, got shape (0,): pass a non-empty set",
+            "`confidence` must hold at least one value, got shape (0,). Pass a non-empty set.",
         ),
         (
             lambda: watch().update([[0.5]]),
-            "`confidence` must be 1-D (n,), got shape (1, 1): pass one row per call",
+            "`confidence` must be 1-D (n,), got shape (1, 1). Pass one row per call.",
         ),
         (
             lambda: watch().update([0.5, 0.6], [0]),
-            "`errors` must have one value per point of `confidence`, got 1 for 2: pass both from "
-            "the same rows",
+            "`errors` must have one value per example of `confidence`, got 1 for 2. "
+            "Pass both from the same examples.",
         ),
         (
             lambda: watch().update([0.5, 0.6], [0, -1]),
-            "`errors` must be 0 (right), 1 (wrong) or NaN (not known), got -1 at row 1: write NaN "
-            "where no label came back",
+            "`errors` must be 0 (right), 1 (wrong) or NaN (not known), got -1 at row 1. "
+            "Write NaN where no label is known.",
         ),
         (
             lambda: watch().feedback([0.5, 0.6], [[0, 1]]),
-            "`errors` must be 1-D (n,), got shape (1, 2): pass one value per point",
+            "`errors` must be 1-D (n,), got shape (1, 2). Pass one row per call.",
         ),
         (
             lambda: watch().merge(3),

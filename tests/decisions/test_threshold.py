@@ -347,37 +347,38 @@ def test_a_file_that_is_none_is_refused(tmp_path):
     [
         (
             lambda: Threshold.at_coverage([0.1], 0),
-            "`coverage` must lie in (0, 1], got 0: write 80 % as 0.8",
+            "`coverage` must lie in (0, 1], got 0. Write 80 % as 0.8.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 5),
-            "`risk` must lie in (0, 1), got 5: write 5 % as 0.05",
+            "`risk` must lie in (0, 1), got 5. Write 5 % as 0.05.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 1.0),
-            "`risk` must lie in (0, 1), got 1.0: write 95 % as 0.95",
+            "`risk` must lie in (0, 1), got 1.0. Write 95 % as 0.95.",
         ),
         (
             lambda: Threshold.at_risk([0.5], [0], 0.1, delta=1),
-            "`delta` must lie in (0, 1), got 1: write 95 % as 0.95",
+            "`delta` must lie in (0, 1), got 1. Write 95 % as 0.95.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0.5], 0.1),
-            "`errors` must be 0 (right) or 1 (wrong), got 0.5 at row 0: threshold the loss first",
+            "`errors` must be 0 (right) or 1 (wrong), got 0.5 at row 0. "
+            "Compare the loss with a limit first.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, small="drop"),
-            '`small` must be "refuse" or "join" or "review", got \'drop\': choose one of them',
+            '`small` must be "refuse" or "join" or "review", got \'drop\'. Choose one of them.',
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, groups=[0.5]),
-            "`groups` must hold one whole number or one string per point, got dtype float64 of "
-            "shape (1,): pass e.g. the predicted classes",
+            "`groups` must hold one whole number or one string per example, got dtype float64 of "
+            "shape (1,). Pass, for example, the predicted classes.",
         ),
         (
             lambda: Threshold.at_risk([0.1, 0.2], [0, 1], 0.1, groups=["a"]),
-            "`groups` must have one value per point of `confidence`, got 1 for 2: "
-            "pass both from the same rows",
+            "`groups` must have one value per example of `confidence`, got 1 for 2. "
+            "Pass both from the same examples.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, groups=[1], within={"a": ([True], 0.1)}),
@@ -390,33 +391,33 @@ def test_a_file_that_is_none_is_refused(tmp_path):
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([False], 0.1)}),
-            "`within['a']` must be True for some of the points and False for the others, got none "
-            "that is True: pass a comparison, such as y_hat == 3",
+            "`within['a']` must be True for some examples and False for the others, got none "
+            "that is True. Pass a comparison, such as y_hat == 3.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([3], 0.1)}),
-            "`within['a']` must be True for some of the points and False for the others, got dtype "
-            "int64: pass a comparison, such as y_hat == 3",
+            "`within['a']` must be True for some examples and False for the others, got dtype "
+            "int64. Pass a comparison, such as y_hat == 3.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([True], 2)}),
-            "`within['a']` must lie in (0, 1), got 2: write 2 % as 0.02",
+            "`within['a']` must lie in (0, 1), got 2. Write 2 % as 0.02.",
         ),
         (
             lambda: Threshold.at_cost([0.1], [0], error=-1, review=1),
-            "`error` must be ≥ 0, got -1: raise it",
+            "`error` must be ≥ 0, got -1. Use at least 0.",
         ),
         (
             lambda: Threshold.at_cost([0.1], [0], error=1, review=-1),
-            "`review` must be ≥ 0, got -1: raise it",
+            "`review` must be ≥ 0, got -1. Use at least 0.",
         ),
         (
             lambda: Threshold.at_cost([0.1], [0], error=1, review=1, seed=-1),
-            "`seed` must be a whole number ≥ 0, got -1: raise it",
+            "`seed` must be a whole number ≥ 0, got -1. Use at least 0.",
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([True], 1.0)}),
-            "`within['a']` must lie in (0, 1), got 1.0: write 95 % as 0.95",
+            "`within['a']` must lie in (0, 1), got 1.0. Write 95 % as 0.95.",
         ),
         (
             lambda: Threshold(0.5, 1.0).accepts([0.1], groups=["a"]),

@@ -200,7 +200,7 @@ def sentence(kind, call, *arguments):
 
 
 def test_refusals():
-    assert sentence(InvalidInput, PES, 0) == "`layer` must lie in (0, 1], got 0: write 80 % as 0.8"
+    assert sentence(InvalidInput, PES, 0) == "`layer` must lie in (0, 1], got 0. Write 80 % as 0.8."
     assert sentence(InvalidInput, PES, 0.5, "letter") == (
-        '`assign` must be "layer" or "paper", got \'letter\': choose one of them'
+        '`assign` must be "layer" or "paper", got \'letter\'. Choose one of them.'
     )

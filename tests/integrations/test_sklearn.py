@@ -387,7 +387,7 @@ def test_refusals():
         assert sentence(InvalidInput, model, **{name: value}).startswith(f"`{name}` must ")
         assert rule in sentence(InvalidInput, model, **{name: value})
     assert sentence(InvalidInput, model, stages=0) == (
-        "`stages` must be a whole number ≥ 1, got 0: raise it"
+        "`stages` must be a whole number ≥ 1, got 0. Use at least 1."
     )
     with pytest.raises(NotFittedError):
         SelectiveEstimator(model).decide(X)

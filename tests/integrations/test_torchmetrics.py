@@ -275,10 +275,10 @@ def sentence(call, *arguments, **options):
 def test_options_are_refused_at_construction():
     for metric in (AURC, EAURC, AUGRC):
         assert sentence(metric, ties="first") == (
-            '`ties` must be "expected" or "threshold", got \'first\': choose one of them'
+            '`ties` must be "expected" or "threshold", got \'first\'. Choose one of them.'
         )
     assert sentence(EAURC, optimal="sum") == (
-        '`optimal` must be "exact" or "integral", got \'sum\': choose one of them'
+        '`optimal` must be "exact" or "integral", got \'sum\'. Choose one of them.'
     )
     with pytest.raises(ValueError, match=r"^Unexpected keyword arguments: `optimal`$"):
         AURC(optimal="exact")
@@ -290,17 +290,17 @@ def test_points_are_refused_at_their_batch():
     broken = kappa.clone()
     broken[3] = float("nan")
     assert sentence(metric.update, broken, errors) == (
-        "`kappa` must be finite, got 1 NaN (first at row 3): drop or impute those rows"
+        "`kappa` must be finite, got 1 NaN (first at row 3). Drop or impute them."
     )
     assert sentence(metric.update, kappa, errors[:19]) == (
-        "`losses` must have one value per point of `kappa`, got 19 for 20: "
-        "pass both from the same rows"
+        "`losses` must have one value per example of `kappa`, got 19 for 20. "
+        "Pass both from the same examples."
     )
     assert sentence(metric.update, kappa[None], errors) == (
-        "`kappa` must be 1-D (n,), got shape (1, 20): pass one row per call"
+        "`kappa` must be 1-D (n,), got shape (1, 20). Pass one row per call."
     )
     assert sentence(metric.update, kappa[:0], errors[:0]) == (
-        "`kappa` must hold at least one value, got shape (0,): pass a non-empty set"
+        "`kappa` must hold at least one value, got shape (0,). Pass a non-empty set."
     )
     assert sentence(metric.update, kappa, errors * 0.5) == (
         "`losses` must be 0/1 errors for the integral, got 0.5: "
@@ -319,5 +319,5 @@ def test_points_are_refused_at_their_batch():
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric AURC was called before")
 def test_no_points_at_all():
     assert sentence(AURC().compute) == (
-        "`kappa` must hold at least one value, got shape (0,): pass a non-empty set"
+        "`kappa` must hold at least one value, got shape (0,). Pass a non-empty set."
     )

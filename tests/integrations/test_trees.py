@@ -573,8 +573,8 @@ def test_points_and_stages_that_do_not_fit():
         "compare with model.classes_"
     )
     assert sentence(InvalidInput, model, x, y[:-1]) == (
-        f"`y` must have one value per point of `X`, got {len(y) - 1} for {len(y)}: "
-        "pass both from the same rows"
+        f"`y` must have one value per example of `X`, got {len(y) - 1} for {len(y)}. "
+        "Pass both from the same examples."
     )
     assert sentence(InvalidInput, model, x, y[:, None]) == (
         f"`y` must be 1-D (n,), got shape ({len(y)}, 1): one class per point is needed"
@@ -583,7 +583,7 @@ def test_points_and_stages_that_do_not_fit():
         "`stages` must lie in 1…12, got 13: the model predicts with 12 rounds, ask for no others"
     )
     assert sentence(InvalidInput, model, x, stages=0) == (
-        "`stages` must be a whole number ≥ 1, got 0: raise it"
+        "`stages` must be a whole number ≥ 1, got 0. Use at least 1."
     )
     many = xgb(3).fit(x, np.stack([y == 0, y == 1], axis=1))
     assert sentence(InvalidInput, many, x) == (

@@ -89,7 +89,7 @@ def test_beside_nn_distance_in_one_scoring(digits):
 def test_refusals():
     with pytest.raises(InvalidInput) as caught:
         DeepKNN((torch.zeros(4, 5), [0, 1, 0, 1]), k=0)
-    assert str(caught.value) == "`k` must be a whole number ≥ 1, got 0: raise it"
+    assert str(caught.value) == "`k` must be a whole number ≥ 1, got 0. Use at least 1."
     with pytest.raises(InvalidInput) as caught:
         kappa_of(DeepKNN(torch.zeros(4, 5)), small_network(), torch.zeros(3, 5), np.zeros(3, int))
     assert str(caught.value) == (

@@ -94,8 +94,8 @@ def test_the_map():
 @pytest.mark.parametrize(
     ("temperature", "sentence"),
     [
-        (0, "`temperature` must be > 0, got 0: raise it"),
-        (np.nan, "`temperature` must be finite, got nan: pass an ordinary number"),
+        (0, "`temperature` must be > 0, got 0. Use a number above 0."),
+        (np.nan, "`temperature` must be finite, got nan. Pass an ordinary number."),
     ],
 )
 def test_refusals(temperature, sentence):

@@ -125,8 +125,8 @@ def test_the_seed_matters_and_the_callers_generator_does_not():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"passes": 1}, "`passes` must be a whole number ≥ 2, got 1: raise it"),
-        ({"p": 1.0}, "`p` must lie in (0, 1), got 1.0: write 95 % as 0.95"),
+        ({"passes": 1}, "`passes` must be a whole number ≥ 2, got 1. Use at least 2."),
+        ({"p": 1.0}, "`p` must lie in (0, 1), got 1.0. Write 95 % as 0.95."),
         (
             {"statistic": "median"},
             "`statistic` must be one of mean, variance, entropy, mutual_information, got 'median': "

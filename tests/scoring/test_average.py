@@ -172,7 +172,10 @@ def test_refusals(trained, tmp_path):
         "than 1 value per channel when training, got input size torch.Size([1, 3])): choose a "
         "batch size that leaves no last batch of one point"
     )
-    assert refusal(normalising(), store, k=0) == "`k` must be a whole number ≥ 1, got 0: raise it"
+    assert (
+        refusal(normalising(), store, k=0)
+        == "`k` must be a whole number ≥ 1, got 0. Use at least 1."
+    )
     linear = nn.Linear(4, 3)
     wrong = refusal(nn.Sequential(linear), store)
     with pytest.raises(WrongArchitecture) as caught:

@@ -85,8 +85,8 @@ def test_a_run_that_fails_leaves_the_folder_to_others(store, tmp_path, wrong, ex
 def test_labels_out_of_range_are_told_by_their_row(store, tmp_path, monkeypatch):
     monkeypatch.setattr(_plan, "_SHARD", 256)
     assert refusal(lambda: scored(store, tmp_path / "out", (X, labels_out_of_range()))) == (
-        "labels of `data` must lie in 0…2, or be −1 for points of none of the classes, got 7 at "
-        "row 612: number the classes as the model does"
+        "labels of `data` must lie in 0…2, or be −1 for examples of none of the classes, got 7 at "
+        "row 612. Number the classes as the model does."
     )
 
 
@@ -256,7 +256,7 @@ def test_the_batch_size_is_told(store, tmp_path):
         "`batch_size` must be left out where `data` says it, got 100 and a DataLoader: set it there"
     )
     assert refusal(lambda: scored(store, None, batch_size=0)) == (
-        "`batch_size` must be a whole number ≥ 1, got 0: raise it"
+        "`batch_size` must be a whole number ≥ 1, got 0. Use at least 1."
     )
 
 
@@ -311,11 +311,10 @@ def test_ids_that_are_no_whole_numbers(tmp_path):
 def test_names_of_classes_are_told_how_to_become_numbers(store):
     names = np.array(["cat", "dog"] * 350)
     for labels in (names, names.tolist(), names.astype(object)):
-        assert refusal(lambda labels=labels: scored(store, None, (X, labels))) == (
-            "`labels of data` must hold class numbers (0, 1, …), got names such as 'cat': pass "
-            "[classes.index(label) for label in labels], `classes` being the names in the order of "
-            "the model's outputs"
-        )
+        said = refusal(lambda labels=labels: scored(store, None, (X, labels)))
+        assert "`labels of data` must hold class numbers" in said
+        assert "got names such as 'cat'" in said
+        assert "classes.index(label)" in said
 
 
 def test_the_claim_is_what_the_table_says(store, tmp_path):

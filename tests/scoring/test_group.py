@@ -208,7 +208,7 @@ def test_a_group_is_eight_or_what_fits_its_room(digits, tmp_path, monkeypatch):
     assert sizes() == [1] * 6
     with pytest.raises(InvalidInput) as caught:
         LocalExecutor(group=0)
-    assert str(caught.value) == "`group` must be a whole number ≥ 1, got 0: raise it"
+    assert str(caught.value) == "`group` must be a whole number ≥ 1, got 0. Use at least 1."
 
 
 class Spoiling(nn.Sequential):

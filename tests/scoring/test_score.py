@@ -462,9 +462,9 @@ def test_data_that_is_none(digits):
         "pass both from the same rows"
     )
     assert refusal(digits, data=(images, labels + 7)) == (
-        "labels of `data` must lie in 0…9, or be −1 for points of none of the classes, got "
+        "labels of `data` must lie in 0…9, or be −1 for examples of none of the classes, got "
         f"{int((labels + 7)[(labels + 7) > 9][0])} at row "
-        f"{int(np.flatnonzero((labels + 7).numpy() > 9)[0])}: number the classes as the model does"
+        f"{int(np.flatnonzero((labels + 7).numpy() > 9)[0])}. Number the classes as the model does."
     )
     assert refusal(digits, data=TensorDataset(images, labels, labels)) == (
         "`data` must give batches of inputs, (inputs, labels) or a dict with 'labels' or 'y', got "

@@ -124,7 +124,7 @@ def test_what_does_not_fit():
         "`epochs` must rise, got [2, 1]: sort the snapshots by epoch"
     )
     assert sentence(InvalidInput, ScoreTable, {"a": kappa}, labels + 0.5) == (
-        "`labels` must hold whole numbers, got dtype float64: pass class ids"
+        "`labels` must hold whole numbers, got dtype float64. Pass class numbers."
     )
 
 
@@ -144,8 +144,8 @@ def test_probabilities_that_are_none():
         InvalidInput, ScoreTable.from_probabilities, logits
     )
     assert sentence(InvalidInput, ScoreTable.from_probabilities, PROBS, np.where(Y == 3, 4, Y)) == (
-        "`y` must lie in 0…3, or be −1 for points of none of the classes, got 4 at row "
-        f"{np.flatnonzero(Y == 3)[0]}: number the classes as the model does"
+        "`y` must lie in 0…3, or be −1 for examples of none of the classes, got 4 at row "
+        f"{np.flatnonzero(Y == 3)[0]}. Number the classes as the model does."
     )
 
 
@@ -326,7 +326,7 @@ def test_from_bare_kappa():
     assert ScoreTable.from_kappa(kappa).epochs.tolist() == [1, 2, 3]
     assert ScoreTable.from_kappa(kappa, name="mine").names == ["mine"]
     assert sentence(InvalidInput, ScoreTable.from_kappa, kappa[0]) == (
-        "`kappa` must be 2-D (snapshots, n), got shape (5,): reshape it"
+        "`kappa` must be 2-D (snapshots, n), got shape (5,). Reshape it."
     )
 
 
