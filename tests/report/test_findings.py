@@ -14,14 +14,13 @@ from snapsure import (
     Threshold,
     brier,
     ece,
-    evaluate,
     nll,
     rc_curve,
 )
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.evaluation import trajectories
+from snapsure.evaluation import choose, evaluate, trajectories
 from snapsure.report.accepting import DELTAS, POSITIONS, positions_of
-from snapsure.report.advice import METHODS, RISKS, advise, best_of, judged
+from snapsure.report.advice import RISKS, advise
 from snapsure.report.findings import find, plain
 from tests.support.runs import simulated
 
@@ -30,11 +29,11 @@ from tests.support.runs import simulated
 def table():
     """The first snapshots know the errors best, and AES leaves them out: LES is recommended."""
     rng = np.random.default_rng(0)
-    ease = rng.normal(size=900)
-    noise = rng.normal(size=(40, 900)) * np.where(np.arange(40) < 12, 0.4, 1.3)[:, None]
-    wrong = rng.random(900) > 1 / (1 + np.exp(-(1 + 2 * ease)))
+    ease = rng.normal(size=2400)
+    noise = rng.normal(size=(40, 2400)) * np.where(np.arange(40) < 12, 0.4, 1.3)[:, None]
+    wrong = rng.random(2400) > 1 / (1 + np.exp(-(1 + 2 * ease)))
     kappa = 1 / (1 + np.exp(-(ease + noise)))
-    return ScoreTable({"softmax": kappa}, np.zeros((40, 900), int), wrong.astype(int))
+    return ScoreTable({"softmax": kappa}, np.zeros((40, 2400), int), wrong.astype(int))
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +58,14 @@ def scores(halves):
     }
 
 
-def test_results_are_those_of_evaluate(table, found):
-    rows = evaluate(table, kappa="softmax", methods=tuple(METHODS)).boards["softmax"].rows
-    expected = {row.method: row for row in rows}
-    assert found.results == expected
+def test_results_are_those_of_choose(table, found):
+    choice = choose(table)
+    assert found.results == {row.method: row for row in choice.candidates}
+    assert found.unseen.tolist() == choice.rest.tolist()
     assert found.accuracy == 1 - table.errors.mean()
+    learn = evaluate(table.rows(choice.learn))
+    for method, row in found.results.items():
+        assert (row.eaurc, row.difference) == (learn[method].eaurc, learn[method].difference)
 
 
 def test_positions_are_the_librarys_thresholds(halves, scores, found):
@@ -204,8 +206,7 @@ def test_how_much_of_the_risk_is_of_points_of_none_of_the_classes(table, found):
         wrong = accepted & rest.errors
         share = (wrong & (rest.y == -1)).sum() / max(wrong.sum(), 1)
         assert with_them.positions["AES"].strange[i] == share
-    rows = evaluate(strangers, kappa="softmax", methods=tuple(METHODS)).boards["softmax"].rows
-    assert with_them.results == {row.method: row for row in rows}
+    assert with_them.results == {row.method: row for row in choose(strangers).candidates}
 
 
 def test_the_page_names_points_of_none_of_the_classes(table):
@@ -256,56 +257,66 @@ def test_plain_numbers():
     assert plain({0.1: np.array([1 / 3]), "n": np.int64(3)}) == {"0.1": [0.333333], "n": 3}
 
 
-def test_what_is_recommended_is_the_best_of_those_better_by_more_than_chance(table):
-    results = judged(table, "softmax", 0)
-    better = {name: row.eaurc for name, row in results.items() if row.difference.high < 0}
-    assert {"AES", "LES"} <= set(better)
-    assert best_of(results) == min(better, key=better.get) == "LES"
-    flat = simulated(snapshots=1)
-    assert best_of(judged(flat, "softmax", 0)) == "final"
+@pytest.mark.parametrize("seed", [0, 3])
+def test_what_is_recommended_is_what_fit_deploys(table, seed):
+    """The same method, split, threshold and shares: `Predictor.fit` calls `choose` too."""
+    choice = choose(table, risk=0.25, seed=seed)
+    advice = advise([table], [choose(table, seed=seed)], 0.25)
+    assert (advice.method, advice.risk) == (choice.method, 0.25)
+    assert advice.accepted == [choice.accepted]
+    assert advice.plain == [choice.final_accepted]
+    assert advice.choices[0].threshold.theta == choice.threshold.theta
 
 
 def test_the_recommendation_accepts_what_the_library_promises(halves, scores, table):
-    advice = advise([table], ["softmax"], [judged(table, "softmax", 0)], 0.25, 0)
+    advice = advise([table], [choose(table)], 0.25)
     rest = halves[1]
 
-    def share(name):  # delta is shared out among the four methods that could have been chosen
-        promised = Threshold.at_risk(scores[name], rest.errors, 0.25, 0.05 / 4)
+    def share(name):
+        promised = Threshold.at_risk(scores[name], rest.errors, 0.25, 0.05)
         return promised.accepts(scores[name]).mean()
 
-    assert (advice.method, advice.risk) == ("LES", 0.25)
-    assert advice.accepted == [share("LES")]
-    assert advice.plain == [share("final")]
-    assert advice.sentences("softmax") == [
-        "Use LES.",
-        f"Accept {100 * share('LES'):.0f} % of the answers at a promised risk of 25 %; hand "
-        f"{100 * (1 - share('LES')):.0f} % over.",
-        f"Plain softmax would accept {100 * share('final'):.0f} %.",
-    ]
+    assert advice.method == "LES"
+    assert advice.accepted == [pytest.approx(share("LES"))]
+    assert advice.plain == [pytest.approx(share("final"))]
+    use, promise, instead = advice.sentences("softmax")
+    assert "LES" in use
+    assert f"{100 * share('LES'):.0f} %" in promise
+    assert "25 %" in promise
+    assert f"{100 * share('final'):.0f} %" in instead
+
+
+def test_of_several_tables_the_method_of_most_is_recommended(table):
+    flat = simulated(n=900)
+    kappa = np.tile(flat.kappa("softmax")[-1], (12, 1))
+    same = ScoreTable.from_kappa(kappa, flat.errors)
+    tables = [same, table, table]
+    choices = [choose(each) for each in tables]
+    assert [choice.method for choice in choices] == ["final", "LES", "LES"]
+    advice = advise(tables, choices, 0.25)
+    assert advice.method == "LES"
+    areas = [{row.method: row.eaurc for row in choice.candidates}["LES"] for choice in choices]
+    assert advice.results["LES"].eaurc == pytest.approx(np.mean(areas))
 
 
 def test_a_risk_that_is_not_given_is_round_and_can_be_promised(halves, table):
     learn, _ = halves
-    advice = advise([table], ["softmax"], [judged(table, "softmax", 0)], None, 0)
+    advice = advise([table], [choose(table)], None)
     wanted = max(risk for risk in RISKS if risk <= learn.errors.mean() / 2)
     for risk in (risk for risk in RISKS if wanted <= risk < advice.risk):
         with pytest.raises(Infeasible):
-            Threshold.at_risk(learn.kappa("softmax")[-1], learn.errors, risk, 0.05 / 4)
+            Threshold.at_risk(learn.kappa("softmax")[-1], learn.errors, risk, 0.05)
     assert advice.risk in RISKS
     assert advice.accepted[0] > 0
 
 
 def test_where_nothing_can_be_promised_it_says_so(table):
-    results = judged(table, "softmax", 0)
-    advice = advise([table], ["softmax"], [results], 0.001, 0)
-    assert advice.sentences("softmax") == [
-        "Use LES.",
-        "No risk of 0.1 % can be promised from these points.",
-        "Plain softmax cannot promise that risk.",
-    ]
+    advice = advise([table], [choose(table)], 0.001)
+    assert (advice.accepted, advice.plain) == ([None], [None])
+    use, *others = advice.sentences("softmax")
+    assert "LES" in use
+    assert "0.1 % can be promised" in others[0]
     flat = simulated(snapshots=1)
-    advice = advise([flat], ["softmax"], [judged(flat, "softmax", 0)], 0.001, 0)
-    assert advice.sentences("margin") == [
-        "Nothing here beats plain margin: use it.",
-        "No risk of 0.1 % can be promised from these points.",
-    ]
+    advice = advise([flat], [choose(flat)], 0.001)
+    assert advice.method == "final"
+    assert "final margin" in advice.sentences("margin")[0]

@@ -21,7 +21,9 @@ from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
 
-_RESAMPLES, _LEVEL = 1000, 0.95
+_LEVEL = 0.95
+# Splits and resamples. Many examples have narrow intervals, and take their time to resample.
+_LARGE, _EFFORT, _EFFORT_LARGE = 100_000, (10, 1000), (3, 200)
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def choose(
 
 
 def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choice:
-    """Compare the candidates by ten splits, and fit the one chosen on all examples.
+    """Compare the candidates by random splits, and fit the one chosen on all examples.
 
     Another method than the final κ must be significantly better.
     """
@@ -165,7 +167,8 @@ def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: in
     run = Run(table)
     candidates = _list_candidates(run, kappa, passes)
     panel = Panel(kappa, candidates, [run])
-    (results,) = compare_with_final([panel], Splits(seed=seed), _RESAMPLES, _LEVEL, seed)
+    splits, resamples = choose_effort(table.errors.size)
+    (results,) = compare_with_final([panel], Splits(splits, seed=seed), resamples, _LEVEL, seed)
     most = float("inf") if passes is None else passes
     affordable = {row.method: row for row in results if row.passes <= most}
     better = [row for row in affordable.values() if row.outcome == "better"]
@@ -190,6 +193,11 @@ def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: in
         learn=np.arange(table.errors.size),
         rest=np.arange(0),
     )
+
+
+def choose_effort(n: int) -> tuple[int, int]:
+    """Return how many splits and resamples compare methods on n examples."""
+    return _EFFORT if n <= _LARGE else _EFFORT_LARGE
 
 
 def _list_candidates(run: Run, kappa: str, passes: int | None) -> list[Candidate]:

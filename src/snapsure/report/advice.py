@@ -1,199 +1,146 @@
-"""What to use, in one sentence: the method found best, and what it accepts at a promised risk."""
+"""The recommendation: what `fit` deploys from the same table, and what that accepts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from snapsure import _validate
-from snapsure._types import Floats, Ints
 from snapsure.decisions import Threshold
 from snapsure.errors import Infeasible
-from snapsure.estimators import AES, LES, PES, Estimator, Final
 from snapsure.estimators.registry import FINAL
-from snapsure.evaluation import Result, Splits, evaluate
+from snapsure.evaluation import Choice, Result
 from snapsure.evaluation._engine import find_outcome, mean_interval, percent_saved
 from snapsure.metrics import Interval
 from snapsure.table import ScoreTable
-from snapsure.table._table import random_cut
 
 AVERAGED = "AES"
-METHODS: dict[str, type[Estimator]] = {FINAL: Final, AVERAGED: AES, "PES": PES, "LES": LES}
-# To promise, where none was asked for.
+# Risks to promise if none is given.
 RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 DELTA = 0.05
-# Splits and resamples. A large set has narrow intervals, and a resample of it takes its time.
-_LARGE, _EFFORT, _EFFORT_LARGE = 100_000, (10, 1000), (3, 200)
 
 Results = Mapping[str, Result]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use for all tables, and what it does at a promised risk."""
+    """What to use for all tables, and what each table accepts at a promised risk."""
 
     method: str
-    results: Results  # of all methods, over all tables
+    results: Results  # of every candidate, means over all tables
     risk: float
-    accepted: list[float | None]  # share of each table's points; None: nothing can be promised …
-    plain: list[float | None]  # … and by the final κ alone
+    choices: Sequence[Choice]  # what `fit` deploys from each table, with its promise if possible
+
+    @property
+    def accepted(self) -> list[float | None]:
+        """Share of each table's examples that is accepted; None if the risk cannot be promised."""
+        return [choice.accepted for choice in self.choices]
+
+    @property
+    def plain(self) -> list[float | None]:
+        """The same for the final κ."""
+        return [choice.final_accepted for choice in self.choices]
 
     def sentences(self, kappa: str) -> list[str]:
-        """The recommendation, for somebody who decides; the first says what to use."""
+        """Write the recommendation; the first sentence says what to use."""
+        accepted, plain = _mean_share(self.accepted), _mean_share(self.plain)
+        promise = f"No risk of {percent(self.risk)} can be promised from these examples."
+        if accepted is not None:
+            promise = (
+                f"Accept {percent(accepted)} of the answers at a promised risk of "
+                f"{percent(self.risk)}; send {percent(1 - accepted)} to review."
+            )
         if self.method == FINAL:
-            return [f"Nothing here beats plain {kappa}: use it.", *self._promise(self.accepted)]
-        return [
-            f"Use {short(self.method)}.",
-            *self._promise(self.accepted),
-            self._instead(f"Plain {kappa}"),
-        ]
-
-    def _promise(self, shares: list[float | None]) -> list[str]:
-        mean = _mean_share(shares)
-        if mean is None:
-            return [f"No risk of {percent(self.risk)} can be promised from these points."]
-        return [
-            f"Accept {percent(mean)} of the answers at a promised risk of "
-            f"{percent(self.risk)}; hand {percent(1 - mean)} over."
-        ]
-
-    def _instead(self, plain: str) -> str:
-        mean = _mean_share(self.plain)
-        if mean is None:
-            return f"{plain} cannot promise that risk."
-        return f"{plain} would accept {percent(mean)}."
+            return [f"Nothing here beats the final {kappa}: use it.", promise]
+        instead = f"The final {kappa} cannot promise that risk."
+        if plain is not None:
+            instead = f"The final {kappa} would accept {percent(plain)}."
+        return [f"Use {self.method}.", promise, instead]
 
 
 def _mean_share(shares: Sequence[float | None]) -> float | None:
-    """Over tables; one that cannot promise accepts nothing. None if no table can."""
+    """Average over tables; one that cannot promise accepts nothing. None if no table can."""
     if all(share is None for share in shares):
         return None
     return float(np.mean([share or 0.0 for share in shares]))
 
 
 def percent(share: float) -> str:
-    """Whole percents, and digits where these would say nothing."""
+    """Write whole percents, with digits where these would say nothing."""
     return f"{100 * share:.2g} %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
-def effort(n: int) -> tuple[int, int]:
-    """Splits and resamples for so many points."""
-    return _EFFORT if n <= _LARGE else _EFFORT_LARGE
+def results_of(choice: Choice) -> Results:
+    """Return what chose the method: the result of every candidate, by name."""
+    return {row.method: row for row in choice.candidates}
 
 
-def short(method: str) -> str:
-    """A method's name without its settings."""
-    return method.partition(" ")[0]
-
-
-def judged(table: ScoreTable, name: str, seed: int) -> Results:
-    """Every method on one κ, beside its final snapshot."""
-    splits, resamples = effort(table.errors.size)
-    board = evaluate(
-        table,
-        kappa=name,
-        methods=tuple(METHODS),
-        protocol=Splits(splits, seed=seed),
-        resamples=resamples,
-        seed=seed,
-    ).boards[name]
-    return {row.method: row for row in board.rows}
-
-
-def halves(table: ScoreTable, seed: int) -> tuple[ScoreTable, ScoreTable, Ints]:
-    """Points to learn from, points that nothing is fitted on, as `Predictor.fit`, and which."""
-    n = table.y_hat.size
-    learn, rest = random_cut(n, round(0.5 * n), seed)
-    return table.rows(learn), table.rows(rest), rest
-
-
-def together(each: Sequence[Results]) -> Results:
-    """Means over tables, of the intervals' ends too."""
-    return {method: _mean([results[method] for results in each]) for method in each[0]}
-
-
-def _mean(rows: Sequence[Result]) -> Result:
-    ours, final = (
-        float(np.mean([getattr(row, field) for row in rows]))
-        for field in ("eaurc", "reference_eaurc")
-    )
-    difference = mean_interval(row.difference for row in rows)
-    saved = percent_saved(ours, final)
-    ends = None
-    if saved is not None:
-        ends = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
-    return replace(
-        rows[0],
-        eaurc=ours,
-        reference_eaurc=final,
-        difference=difference,
-        gain=ends,
-        gains=tuple(value for row in rows for value in row.gains),
-        passes=float(np.mean([row.passes for row in rows])),
-    )
-
-
-def best_of(results: Results) -> str:
-    """The method with the least E-AURC of those better than the final κ by more than chance."""
-    better = [name for name, row in results.items() if find_outcome(row.difference) == "better"]
-    return min(better, key=lambda name: results[name].eaurc, default=FINAL)
-
-
-def advise(
-    tables: Sequence[ScoreTable],
-    names: Sequence[str],
-    each: Sequence[Results],
-    risk: float | None,
-    seed: int,
-) -> Advice:
-    """What to use for all of these tables, `names` being the κ of each.
-
-    Every promise is by points that nothing was fitted on, and holds whichever method was chosen
-    by all points.
-    """
-    results = together(each)
-    method = best_of(results)
-    parts = [halves(table, seed) for table in tables]
+def advise(tables: Sequence[ScoreTable], choices: Sequence[Choice], risk: float | None) -> Advice:
+    """Recommend what `fit` deploys from these tables; from several, what most of them deploy."""
     if risk is None:
-        learnt = [learn for learn, _, _ in parts]
-        risk = _worth_promising(learnt, names)
-    risk = _validate.fraction(risk, "risk", open_above=True)
-    shares = {
-        which: [
-            _accepted(which, name, learn, rest, risk)
-            for name, (learn, rest, _) in zip(names, parts, strict=True)
+        learn = [
+            (choice.kappa, table.rows(choice.learn))
+            for table, choice in zip(tables, choices, strict=True)
         ]
-        for which in dict.fromkeys((method, FINAL))
-    }
-    return Advice(method, results, risk, shares[method], shares[FINAL])
+        risk = _choose_risk(learn)
+    risk = _validate.fraction(risk, "risk", open_above=True)
+    promised = []
+    for table, choice in zip(tables, choices, strict=True):
+        try:
+            promised.append(choice.promise(table, risk, DELTA))
+        except Infeasible:
+            promised.append(choice)
+    results = _average([results_of(choice) for choice in choices])
+    shared = (choice.method if choice.method in results else FINAL for choice in choices)
+    ((method, _),) = Counter(shared).most_common(1)
+    return Advice(method, results, risk, promised)
 
 
-def _worth_promising(learn: Sequence[ScoreTable], names: Sequence[str]) -> float:
-    """A round risk: the largest up to half of the error, or the next that can be promised.
+def _average(each: Sequence[Results]) -> Results:
+    """Average results over tables, ends of intervals included."""
+    shared = [method for method in each[0] if all(method in results for results in each)]
+    averages = {}
+    for method in shared:
+        rows = [results[method] for results in each]
+        ours, final = (
+            float(np.mean([getattr(row, field) for row in rows]))
+            for field in ("eaurc", "reference_eaurc")
+        )
+        difference = mean_interval(row.difference for row in rows)
+        saved = percent_saved(ours, final)
+        gain = None
+        if saved is not None:
+            gain = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
+        averages[method] = replace(
+            rows[0],
+            eaurc=ours,
+            reference_eaurc=final,
+            difference=difference,
+            gain=gain,
+            gains=tuple(value for row in rows for value in row.gains),
+            outcome="reference" if method == FINAL else find_outcome(difference),
+            passes=float(np.mean([row.passes for row in rows])),
+        )
+    return averages
 
-    By the points that methods learn from: the promise itself is made on the others.
+
+def _choose_risk(learn: Sequence[tuple[str, ScoreTable]]) -> float:
+    """Choose a round risk: the largest up to half of the error, or the next that is possible.
+
+    It looks at the examples that methods learn from: the promise itself is made on the others.
     """
-    error = float(np.mean([table.errors.mean() for table in learn]))
+    error = float(np.mean([table.errors.mean() for _, table in learn]))
     wanted = max((risk for risk in RISKS if risk <= error / 2), default=RISKS[0])
     for risk in RISKS:
-        if wanted <= risk < error and all(
-            _promised(table.kappa(name)[-1], table, risk)
-            for table, name in zip(learn, names, strict=True)
-        ):
+        if wanted <= risk < error and all(_can_promise(*each, risk) for each in learn):
             return risk
     return wanted
 
 
-def _accepted(
-    method: str, name: str, learn: ScoreTable, rest: ScoreTable, risk: float
-) -> float | None:
-    return _promised(METHODS[method]().fit(learn, name).confidence(rest), rest, risk)
-
-
-def _promised(confidence: Floats, table: ScoreTable, risk: float) -> float | None:
-    """What share is accepted at a risk that is promised of these points, if it can be."""
+def _can_promise(kappa: str, table: ScoreTable, risk: float) -> bool:
     try:
-        chosen = Threshold.at_risk(confidence, table.errors, risk, DELTA / len(METHODS))
+        Threshold.at_risk(table.kappa(kappa)[-1], table.errors, risk, DELTA)
     except Infeasible:
-        return None
-    return float(chosen.accepts(confidence).mean())
+        return False
+    return True

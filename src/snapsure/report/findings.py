@@ -10,9 +10,10 @@ from snapsure import _validate
 from snapsure._types import Bools, Floats, Ints
 from snapsure.decisions import Platt
 from snapsure.errors import InvalidInput
-from snapsure.estimators import AES, PES, Estimator
+from snapsure.estimators import AES, PES, Estimator, registry
 from snapsure.estimators.registry import FINAL
-from snapsure.evaluation import Trajectories, trajectories
+from snapsure.evaluation import Choice, Trajectories, choose, trajectories
+from snapsure.evaluation._choose import choose_effort
 from snapsure.metrics import brier, ece, nll
 from snapsure.report.accepting import (
     POSITIONS,
@@ -23,16 +24,7 @@ from snapsure.report.accepting import (
     interval,
     positions_of,
 )
-from snapsure.report.advice import (
-    AVERAGED,
-    METHODS,
-    Results,
-    best_of,
-    effort,
-    halves,
-    judged,
-    short,
-)
+from snapsure.report.advice import AVERAGED, Results, results_of
 from snapsure.report.points import ClassRisk, Point, mistakes, moved, ranks, risky_classes
 from snapsure.table import ScoreTable
 
@@ -70,8 +62,8 @@ class Layer:
 class Findings:
     """Everything that the page says about one κ.
 
-    Methods are judged on all points, by splits where they learn. What is to be accepted, and the
-    points to look at, are of the half that nothing was fitted on.
+    One half of the examples compares the methods and fits them. What is to be accepted, and the
+    examples to look at, are of the other half.
     """
 
     kappa: str
@@ -103,29 +95,30 @@ def find(
     kappa: str | None = None,
     seed: int = 0,
     chapters: int = 1,
-    results: Results | None = None,
+    choice: Choice | None = None,
     method: str | None = None,
 ) -> Findings:
     """Compute a report's numbers for one κ, the table's first if none is named.
 
     `chapters` is how many tables the reader chooses among, `method` the one to begin with, and
-    `results` what was found about the methods, if that is known.
+    `choice` what `choose` found, if that is known.
     """
     name = table.names[0] if kappa is None else kappa
     values, wrong = table.kappa(name), table.errors
     refuse_few(table)
-    results = judged(table, name, seed) if results is None else results
-    method = best_of(results) if method is None else method
-    learn, rest, unseen = halves(table, seed)
+    choice = choose(table, kappa=name, seed=seed) if choice is None else choice
+    method = choice.method if method is None else method
+    learn, rest = table.rows(choice.learn), table.rows(choice.rest)
     fitted = {
-        each: METHODS[each]().fit(learn, name) for each in dict.fromkeys((method, AVERAGED, FINAL))
+        each: registry.get(each).make().fit(learn, name)
+        for each in dict.fromkeys((method, AVERAGED, FINAL))
     }
-    scores = {short(each): estimator.confidence(rest) for each, estimator in fitted.items()}
-    first, seen = short(method), AVERAGED if method == FINAL else method
+    scores = {each: estimator.confidence(rest) for each, estimator in fitted.items()}
+    seen = AVERAGED if method == FINAL else method
     choices = POSITIONS * len(scores) * chapters
     groups, surer = _groups(values, wrong)
     strange = _strange(table)
-    splits, resamples = effort(wrong.size)
+    splits, resamples = choose_effort(learn.errors.size)
     order = {each: ranks(score) for each, score in scores.items()}
     return Findings(
         kappa=name,
@@ -134,8 +127,8 @@ def find(
         epochs=table.epochs,
         splits=splits,
         resamples=resamples,
-        results=results,
-        score=short(seen),
+        results=results_of(choice),
+        score=seen,
         positions={
             each: positions_of(score, rest.errors, choices, _strange(rest))
             for each, score in scores.items()
@@ -148,12 +141,12 @@ def find(
         averaged=np.array(AES().snapshots(table.epochs)),
         layers=_layers(table, name),
         reliability=_reliabilities(learn, rest, {each: fitted[each] for each in (FINAL, seen)}),
-        mistakes=mistakes(rest.errors, order[FINAL], order[first]),
-        moved=moved(rest.errors, order[FINAL], order[short(seen)]),
-        classes=risky_classes(scores[first], rest.y_hat, rest.errors),
+        mistakes=mistakes(rest.errors, order[FINAL], order[method]),
+        moved=moved(rest.errors, order[FINAL], order[seen]),
+        classes=risky_classes(scores[method], rest.y_hat, rest.errors),
         strangers=int(strange.sum()),
         strange=float(strange.sum() / wrong.sum()),
-        unseen=unseen,
+        unseen=choice.rest,
     )
 
 
@@ -198,7 +191,7 @@ def _reliabilities(
     """The final κ taken as a probability, and what was learnt on the other half."""
     found = [_reliability(f"{FINAL} κ as it is", fitted[FINAL].confidence(rest), rest.errors)]
     for each, estimator in fitted.items():
-        p, words = estimator.confidence(rest), f"{FINAL} κ" if each == FINAL else short(each)
+        p, words = estimator.confidence(rest), f"{FINAL} κ" if each == FINAL else each
         if not estimator.calibrated:
             platt = Platt().fit(estimator.confidence(learn), learn.errors)
             p, words = platt.predict_proba(p), f"{words}, Platt"

@@ -16,11 +16,10 @@ from snapsure import _files, _validate
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput
 from snapsure.estimators.registry import FINAL
-from snapsure.evaluation import Comparison, Result
-from snapsure.evaluation._engine import find_outcome
+from snapsure.evaluation import Comparison, Result, choose
 from snapsure.report import charts
 from snapsure.report.accepting import DELTAS, POSITIONS, Curve, Positions
-from snapsure.report.advice import DELTA, METHODS, Advice, Results, advise, judged, percent, short
+from snapsure.report.advice import DELTA, Advice, Results, advise, percent
 from snapsure.report.findings import BINS, Findings, find, plain, refuse_few
 from snapsure.report.points import CLASS_COVERAGE, Point
 from snapsure.report.shown import Shown, shortened
@@ -70,7 +69,7 @@ class Report:
     >>> rng = np.random.default_rng(0)
     >>> probabilities = rng.dirichlet(np.ones(3), size=(5, 100))
     >>> table = ScoreTable.from_probabilities(probabilities, rng.integers(0, 3, 100))
-    >>> "Nothing here beats plain softmax: use it." in Report(table).html()
+    >>> "Nothing here beats the final softmax: use it." in Report(table).html()
     True
     """
 
@@ -100,13 +99,14 @@ class Report:
         for n in {table.y_hat.size for table in named.values()}:
             self._shown = Shown.of(n, images, texts, fields)
         names = [table.names[0] if kappa is None else kappa for table in named.values()]
-        results = [
-            judged(table, name, seed) for table, name in zip(named.values(), names, strict=True)
+        choices = [
+            choose(table, kappa=name, seed=seed)
+            for table, name in zip(named.values(), names, strict=True)
         ]
-        self._advice = advise(list(named.values()), names, results, risk, seed)
+        self._advice = advise(list(named.values()), choices, risk)
         self._found = {
-            name: find(table, kappa, seed, len(named), each, self._advice.method)
-            for (name, table), each in zip(named.items(), results, strict=True)
+            name: find(table, kappa, seed, len(named), choice, self._advice.method)
+            for (name, table), choice in zip(named.items(), choices, strict=True)
         }
 
     def html(self) -> str:
@@ -178,7 +178,7 @@ class Report:
             "each": _each(self._found, advice),
             "verdicts": _verdicts(advice.results, found[0].kappa),
             "result": advice.results[advice.method],
-            "method": short(advice.method),
+            "method": advice.method,
             "risk": advice.risk,
             "risk_words": percent(advice.risk),
             "delta": DELTA,
@@ -322,7 +322,7 @@ def _each(found: Mapping[str, Findings], advice: Advice) -> list[dict[str, Any]]
             "id": f"chapter-{i}",
             "name": name,
             "accuracy": each.accuracy,
-            "result": each.results[advice.method],
+            "result": each.results.get(advice.method),
             "accepted": advice.accepted[i],
             "plain": advice.plain[i],
         }
@@ -332,15 +332,14 @@ def _each(found: Mapping[str, Findings], advice: Advice) -> list[dict[str, Any]]
 
 def _verdicts(results: Results, kappa: str) -> list[dict[str, Any]]:
     """Of every method but the reference."""
-    return [_verdict(results[method], kappa) for method in METHODS if method != FINAL]
+    return [_verdict(results[method], kappa) for method in results if method != FINAL]
 
 
 def _verdict(result: Result, kappa: str) -> dict[str, Any]:
-    answer = find_outcome(result.difference)
-    words = f"ranks right from wrong {answer} than plain {kappa}"
-    if answer == "no difference":
-        words = f"shows no significant difference from plain {kappa}"
-    return {"answer": answer, "words": words, "result": result, "name": short(result.method)}
+    words = f"ranks right from wrong {result.outcome} than the final {kappa}"
+    if result.outcome == "no difference":
+        words = f"shows no significant difference from the final {kappa}"
+    return {"answer": result.outcome, "words": words, "result": result, "name": result.method}
 
 
 def _score_words(score: str, found: Findings) -> str:
