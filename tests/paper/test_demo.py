@@ -14,6 +14,7 @@ from typer.main import get_command
 from snapsure import Predictor, ScoreTable, SnapshotStore
 from snapsure.cli import app
 from snapsure.errors import InvalidInput
+from snapsure.evaluation import choose
 from snapsure.paper import demo, words
 from tests.support import processes
 
@@ -78,7 +79,11 @@ def test_it_goes_the_whole_way(short):
     ):
         assert word in text
     assert "Promised:  at most 30% of the accepted answers are wrong." in text
-    assert "Plain softmax would accept " in text
+    assert "The final softmax would accept " in text
+    held_out = ScoreTable.open(folder / "scores-0").split(0.5, seed=1)[0]
+    share = f"{choose(held_out, risk=0.3).accepted:.1%}"
+    assert f"It accepts {share} of the words" in text
+    assert share.replace("%", " %") in (folder / "report.html").read_text()
     assert text.count(" right with probability ") == len(demo.ASKED)
 
 
@@ -113,12 +118,12 @@ def test_a_promise_that_nothing_can_keep_is_said(short, monkeypatch):
     monkeypatch.setattr(demo, "RISK", 1e-6)
     assert demo._plain(*table.split(0.5, seed=1)) == (None, None)
     output = io.StringIO()
-    promise = demo.Promise("LES is better", "LES", 0.5, 0.25, None, None)
+    promise = demo.Promise("LES is better", "LES", 0.5, 0.25, None, None, 0.5)
     demo._say(promise, 1000, Console(file=output, width=200))
     assert output.getvalue().splitlines()[2:] == [
         "         Checked:   of 1,000 words that nothing was fitted on, it accepts 50.0% (25.0% of "
-        "these are wrong) and hands the rest to a person.",
-        "         Without:   Plain softmax cannot promise that.",
+        "these are wrong) and sends the rest to review.",
+        "         Without:   The final softmax cannot promise that.",
     ]
 
 
@@ -167,9 +172,9 @@ def test_the_page_shows_the_words(short):
     page = (folder / "report.html").read_text()
     assert "Which words can be trusted?" in page
     assert page.count("SHA-256 of the snapshots") == 2
-    table = ScoreTable.open(folder / "scores-0")
+    held_out, _ = ScoreTable.open(folder / "scores-0").split(0.5, seed=1)
     mistakes = page[page.index("The surest mistakes") : page.index("Moved most by")]
     rows = [int(row) for row in re.findall(r">row (\d+)<", mistakes)]
     assert rows
-    assert table.errors[rows].all()
+    assert held_out.errors[rows].all()
     assert page.count("<q>") >= 10

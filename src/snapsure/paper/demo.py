@@ -16,6 +16,7 @@ import numpy as np
 from rich.console import Console
 
 from snapsure import _files
+from snapsure._types import Ints
 from snapsure.decisions import Threshold
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.evaluation import Board, compare
@@ -27,6 +28,7 @@ from snapsure.report.tables import Column, Table, interval, thousandths, to_term
 from snapsure.scoring import score
 from snapsure.snapshots import Recorder, SnapshotStore
 from snapsure.table import ScoreTable
+from snapsure.table._table import random_cut
 
 SEEDS = (0, 1, 2)
 RISK = 0.02
@@ -39,7 +41,7 @@ Tell = Callable[[str], None]
 
 
 class Promise(NamedTuple):
-    """What became of a promised risk, on words that nothing was fitted on."""
+    """What became of a promised risk, on new words that nothing was fitted on."""
 
     reason: str  # why this method
     method: str
@@ -47,6 +49,7 @@ class Promise(NamedTuple):
     wrong: float  # share of the accepted
     plain: float | None  # share accepted by the final softmax, if it can promise that risk
     plain_wrong: float | None
+    held_out: float  # share accepted of the words that made the promise, as on the page
 
 
 def run(folder: Path, console: Console, tell: Tell) -> None:
@@ -94,7 +97,7 @@ def one_seed(folder: Path, seed: int) -> Path:
 
 def deploy(folder: Path, table: ScoreTable, seed: int) -> Promise:
     """Save a predictor with a promise from half of the words; check it on the other half."""
-    held_out, new = table.split(0.5, seed=1)
+    held_out, new = (table.rows(rows) for rows in _halve(table))
     classes = list(LANGUAGES.values())
     predictor = Predictor.fit(
         _FACTORY, folder / "snapshots" / f"seed-{seed}", held_out, risk=RISK, classes=classes
@@ -109,7 +112,14 @@ def deploy(folder: Path, table: ScoreTable, seed: int) -> Promise:
         float(accepted.mean()),
         _wrong(new, accepted),
         *_plain(held_out, new),
+        predictor.threshold.coverage,
     )
+
+
+def _halve(table: ScoreTable) -> tuple[Ints, Ints]:
+    """Return the words to fit on, and new words to check by."""
+    n = table.y_hat.size
+    return random_cut(n, n // 2, 1)
 
 
 def answer(folder: Path, words: Sequence[str], console: Console) -> None:
@@ -123,7 +133,7 @@ def answer(folder: Path, words: Sequence[str], console: Console) -> None:
     names = list(LANGUAGES.values())
     said = predictor(spelt(words))
     for word, label, confidence, accepted in zip(words, *said, strict=True):
-        decision = "accept" if accepted else "hand to a person"
+        decision = "accept" if accepted else "send to review"
         console.print(
             f"         {word:16} {names[label]:8} right with probability {confidence:4.0%}: "
             f"{decision}",
@@ -173,32 +183,35 @@ def _wrong(table: ScoreTable, accepted: np.ndarray) -> float:
 
 
 def _say(promise: Promise, new: int, console: Console) -> None:
-    plain = "Plain softmax cannot promise that."
+    plain = "The final softmax cannot promise that."
     if promise.plain is not None:
         plain = (
-            f"Plain softmax would accept {promise.plain:.1%} under the same promise "
+            f"The final softmax would accept {promise.plain:.1%} under the same promise "
             f"({promise.plain_wrong:.1%} of these are wrong)."
         )
     for line in (
         f"Chosen:    {promise.reason}.",
-        f"Promised:  at most {RISK:.0%} of the accepted answers are wrong.",
+        f"Promised:  at most {RISK:.0%} of the accepted answers are wrong. It accepts "
+        f"{promise.held_out:.1%} of the words that the promise is made on.",
         f"Checked:   of {new:,} words that nothing was fitted on, it accepts "
-        f"{promise.accepted:.1%} ({promise.wrong:.1%} of these are wrong) and hands the rest to a "
-        "person.",
+        f"{promise.accepted:.1%} ({promise.wrong:.1%} of these are wrong) and sends the rest to "
+        "review.",
         f"Without:   {plain}",
     ):
         console.print(f"         {line}", highlight=False, soft_wrap=True)
 
 
 def _page(folder: Path, tables: Sequence[ScoreTable], texts: Sequence[str]) -> Path:
+    """Write the page about the words that predictors are fitted on: it says what `fit` says."""
     named = {f"seed {seed}": table for seed, table in zip(SEEDS, tables, strict=True)}
     origin = {"command": f"snapsure demo --out {folder}"}
     for name, table in named.items():
         origin |= origin_of(table, name)
+    rows, _ = _halve(tables[0])
     return Report(
-        named,
+        {name: table.rows(rows) for name, table in named.items()},
         risk=RISK,
-        texts=texts,
+        texts=[texts[row] for row in rows],
         classes=list(LANGUAGES.values()),
         origin=origin,
         title="Which words can be trusted?",

@@ -344,7 +344,7 @@ def _verdict(result: Result, kappa: str) -> dict[str, Any]:
 
 def _score_words(score: str, found: Findings) -> str:
     if score == FINAL:
-        return f"plain {found.kappa}, of the final snapshot"
+        return f"the final {found.kappa}"
     if score == "AES":
         return f"AES (mean {found.kappa} of {len(found.averaged)} snapshots)"
     return score
