@@ -32,7 +32,7 @@ from xgboost import XGBClassifier
 
 from snapsure import AES, Report, ScoreTable, eaurc, evaluate
 from snapsure.errors import InvalidInput, NotFitted
-from snapsure.evaluation import Splits
+from snapsure.evaluation import Splits, choose
 from snapsure.integrations.trees import score_stages
 from tests.support.processes import run
 
@@ -305,7 +305,8 @@ def test_the_whole_way_to_a_page(digits_table, tmp_path):
     accuracy = 1 - table.errors.mean()
     words = " ".join(page.split())
     assert f"1,297 points, {100 * accuracy:.1f} % right; 40 snapshots; confidence: softmax" in words
-    assert f"<td>{1e3 * aes:.2f}</td> <td>{1e3 * final:.2f}</td>" in words
+    shown = {row.method: row for row in choose(table).candidates}["AES"]
+    assert f"<td>{1e3 * shown.eaurc:.2f}</td> <td>{1e3 * shown.reference_eaurc:.2f}</td>" in words
     first = int(re.search(r"row (\d+)", words[words.index("The surest mistakes") :]).group(1))
     assert table.errors[first]
     assert f"true <strong>digit {table.y[first]}</strong>" in words
