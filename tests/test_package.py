@@ -14,6 +14,7 @@ import pytest
 import snapsure
 
 SOURCE = Path(snapsure.__file__).parent
+TESTS = Path(__file__).parent
 
 
 def public_names(path):
@@ -56,6 +57,12 @@ import snapsure
 print(".zip" in snapsure.__file__, snapsure.aurc([0.9, 0.1], [0, 1]), snapsure.AES(k=2))
 """
     assert fresh(code) == ["True", "0.25", "AES(k=2,", "start=0.4)"]
+
+
+def test_every_room_has_its_tests():
+    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    tested = {path.parent.name for path in TESTS.glob("*/test_*.py")}
+    assert tested - {"experiments", "fuzz"} == rooms
 
 
 def test_a_name_is_looked_up_once():

@@ -12,29 +12,10 @@ import torch
 from snapsure import ScoreTable, SnapshotStore, evaluate
 from snapsure.evaluation import Splits, confidences
 from tests.support import processes
+from tests.support.commands import CODE, LOADED, refused, run
 from tests.support.runs import simulated
 
 pytestmark = pytest.mark.slow
-
-CODE = "from snapsure.cli import app; app()"
-LOADED = (
-    *("snapsure.cli", "snapsure.scoring", "snapsure.evaluation", "snapsure.report.page"),
-    *("scipy.stats", "torch._dynamo", "tests.support.network"),
-)
-
-
-def run(*arguments, cwd=processes.ROOT):
-    env = {"COLUMNS": "130", "NO_COLOR": "1"}
-    return processes.run(CODE, *arguments, cwd=cwd, env=env, loaded=LOADED)
-
-
-def refused(result):
-    """The one sentence of a refusal."""
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("snapsure: ")
-    return result.stderr.removeprefix("snapsure: ").strip()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from snapsure import Predictor
-from tests.cli.test_cli import refused, run
+from tests.support.commands import refused, run
 from tests.support.problem import points, trained
 
 pytestmark = pytest.mark.slow

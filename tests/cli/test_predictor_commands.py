@@ -12,8 +12,8 @@ from filelock import FileLock
 
 from snapsure import Monitor, Predictor, SnapshotStore
 from snapsure.predictor._answers import write_answers
-from tests.cli.test_cli import CODE, LOADED, refused, run
 from tests.support import processes
+from tests.support.commands import CODE, LOADED, refused, run
 
 pytestmark = pytest.mark.slow
 

@@ -10,51 +10,10 @@ from hypothesis import strategies as st
 
 from snapsure import PES
 from snapsure.errors import InvalidInput
-from tests.support import reference
+from tests.support.reference import slow_pes, slow_pes_confidence, slow_pes_layer
 from tests.support.tables import of
 
 RULES = ("layer", "paper")
-
-
-def slow_eaurc(kappa, errors):
-    """E-AURC in exact fractions: equals are equal."""
-    ranked = sorted(errors)
-    best = reference.aurc_of_order(ranked)
-    return reference.aurc_by_groups(kappa, errors) - best
-
-
-def slow_fit(kappa, errors, q):
-    """Algorithm 1, `Train`: points as a set V, one layer S per round; and the points of each S."""
-    snapshots = len(kappa)
-    V, layers, sets, j = set(range(len(errors))), [], [], snapshots - 1
-    while V:
-        cut = j
-        r = sorted(kappa[cut][x] for x in V)
-        edge = r[min(q, len(r)) - 1]
-        S = sorted(x for x in V if kappa[cut][x] <= edge)
-        excess = [slow_eaurc([row[x] for x in S], [errors[x] for x in S]) for row in kappa]
-        j = max(i for i in range(snapshots) if excess[i] == min(excess))
-        layers.append((j, max(kappa[j][x] for x in S), cut, edge))
-        sets.append(S)
-        V -= set(S)
-    return layers, sets
-
-
-def slow_layer(column, layers, assign):
-    """`Estimate Confidence`: the first layer that a point, given by all its κ, fits into."""
-    for i, (chosen, theta, cut, edge) in enumerate(layers):
-        if assign == "paper" and column[chosen] <= theta:
-            return i
-        if assign == "layer" and column[cut] <= edge:
-            return i
-    return len(layers) - 1
-
-
-def slow_confidence(column, layers, assign):
-    """i + κ; where that is the next layer's number, the float64 below it."""
-    i = slow_layer(column, layers, assign)
-    value = i + column[layers[i][0]]
-    return math.nextafter(i + 1, 0) if value == i + 1 < len(layers) else value
 
 
 @st.composite
@@ -75,23 +34,23 @@ def test_equals_the_slow_transcription(drawn, layer, assign):
     kappa, errors = drawn
     n = len(errors)
     pes = PES(layer, assign).fit(of(kappa, errors))
-    layers, _ = slow_fit(kappa, errors, max(1, int(LAYERS[layer] * n)))
+    layers, _ = slow_pes(kappa, errors, max(1, int(LAYERS[layer] * n)))
     # Theirs are places from 0, ours are epochs from 1.
     assert pes.layers_ == [(j + 1, theta, cut + 1, edge) for j, theta, cut, edge in layers]
     fresh = np.random.default_rng(n).random((len(kappa), 15))
     fresh[:, ::3] = np.round(fresh[:, ::3])  # some are exactly 0 or 1
     points = np.hstack([kappa, fresh])
-    expected = [slow_confidence(column, layers, assign) for column in points.T.tolist()]
+    expected = [slow_pes_confidence(column, layers, assign) for column in points.T.tolist()]
     assert pes.confidence(of(points)).tolist() == expected
     assert pes.layer_of(of(points)).tolist() == [
-        slow_layer(column, layers, assign) for column in points.T.tolist()
+        slow_pes_layer(column, layers, assign) for column in points.T.tolist()
     ]
 
 
 @given(tables(), st.sampled_from(list(LAYERS)))
 def test_points_of_training_get_their_layers_again(drawn, layer):
     kappa, errors = drawn
-    _, sets = slow_fit(kappa, errors, max(1, int(LAYERS[layer] * len(errors))))
+    _, sets = slow_pes(kappa, errors, max(1, int(LAYERS[layer] * len(errors))))
     at = PES(layer).fit(of(kappa, errors)).layer_of(of(kappa))
     assert [np.flatnonzero(at == i).tolist() for i in range(len(sets))] == sets
 

@@ -7,13 +7,8 @@ from scipy.special import softmax
 from snapsure import aurc
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators import MaxLogitPNorm
+from tests.support.reference import slow_pnorm
 from tests.support.tables import of_logits
-
-
-def slow(row, p):
-    """max (z − mean) / ‖z − mean‖ₚ of one row, by NumPy's norm."""
-    centred = np.asarray(row) - np.mean(row)
-    return centred.max() / np.linalg.norm(centred, ord=p)
 
 
 def broken(seed, n=500, classes=8):
@@ -21,7 +16,7 @@ def broken(seed, n=500, classes=8):
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n, classes))
     logits[np.arange(n), rng.integers(classes, size=n)] += rng.uniform(0, 4, size=n)
-    prominence = np.array([slow(row, 3) for row in logits])
+    prominence = np.array([slow_pnorm(row, 3) for row in logits])
     wrong = rng.random(n) > (prominence - prominence.min()) / np.ptp(prominence)
     return logits * rng.lognormal(sigma=1.5, size=(n, 1)), wrong
 
@@ -37,11 +32,13 @@ def honest(seed, n=500, classes=8):
 def test_equals_the_slow_definition():
     logits, wrong = broken(0)
     model = MaxLogitPNorm().fit(of_logits(logits, errors=wrong))
-    areas = {p: aurc([slow(row, p) for row in logits], wrong) for p in range(10)}
+    areas = {p: aurc([slow_pnorm(row, p) for row in logits], wrong) for p in range(10)}
     assert model.p_ == min(areas, key=areas.get)
     assert min(areas.values()) < aurc(softmax(logits, axis=1).max(axis=1), wrong)
     np.testing.assert_allclose(
-        model.confidence(of_logits(logits)), [slow(row, model.p_) for row in logits], rtol=1e-12
+        model.confidence(of_logits(logits)),
+        [slow_pnorm(row, model.p_) for row in logits],
+        rtol=1e-12,
     )
 
 
@@ -59,7 +56,7 @@ def test_three_classes_by_hand():
 
 def test_it_falls_back_where_softmax_is_not_worse():
     logits, wrong = honest(1)
-    areas = [aurc([slow(row, p) for row in logits], wrong) for p in range(10)]
+    areas = [aurc([slow_pnorm(row, p) for row in logits], wrong) for p in range(10)]
     response = softmax(logits, axis=1).max(axis=1)
     assert aurc(response, wrong) < min(areas)
     model = MaxLogitPNorm().fit(of_logits(logits, errors=wrong))

@@ -8,11 +8,10 @@ from scipy.special import log_softmax
 
 from snapsure import AES, LES, PES, Monitor, Platt, ScoreTable, Threshold, eaurc
 from snapsure.estimators import SPTD, BestSnapshot, MaxLogitPNorm, Temperature
-from tests.estimators.test_pes import slow_confidence, slow_fit
-from tests.estimators.test_pnorm import slow as slow_pnorm
 from tests.fuzz.judge import Wrong, column, near, outcome, shape_of
 from tests.fuzz.metrics import LARGEST, SCORES, UNIT
 from tests.fuzz.zoo import exact, pick
+from tests.support.reference import slow_pes, slow_pes_confidence, slow_pnorm
 
 
 def rounded(exact):
@@ -90,8 +89,8 @@ def estimators(rng):
             near(float(one), sum(map(Fraction, column_of)) / len(kappa), rel=1e-12)
     elif which == 1:
         ours = PES(1 / 3).fit(table).confidence(table)
-        layers, _ = slow_fit(kappa, wrong, max(1, len(wrong) // 3))
-        expected = [slow_confidence(each, layers, "layer") for each in zip(*kappa, strict=True)]
+        layers, _ = slow_pes(kappa, wrong, max(1, len(wrong) // 3))
+        expected = [slow_pes_confidence(each, layers, "layer") for each in zip(*kappa, strict=True)]
         if ours.tolist() != expected:
             raise Wrong(f"PES gave {ours}, the algorithm {expected} of {kappa}, {wrong}")
     else:

@@ -480,3 +480,28 @@ def test_the_readmes_picture(chromium, tmp_path):
         assert picture.startswith(b"\x89PNG")
         if "SNAPSURE_SCREENSHOT" in os.environ:
             Path(os.environ["SNAPSURE_SCREENSHOT"]).write_bytes(picture)
+
+
+BREAKOUT = "</iframe><script>document.title = 'out'</script>"
+
+
+@needs_browser
+def test_a_notebook_shows_the_page_in_its_frame(chromium, tmp_path):
+    """Nothing gets out of it."""
+    report = Report(scored(), title=BREAKOUT)
+    notebook = tmp_path / "notebook.html"
+    content = report._repr_html_()
+    notebook.write_text(f"<title>notebook</title>{content}", encoding="utf-8")
+    context = chromium.new_context(viewport={"width": 1000, "height": 900})
+    context.set_default_timeout(LONG)
+    page, complaints = context.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(notebook.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator("body[data-ready=yes]").wait_for()
+    assert frame.locator("[data-chart] svg").count() > 1
+    assert frame.locator("h1").inner_text() == BREAKOUT
+    assert page.title() == "notebook"
+    assert page.locator("p").first.inner_text().split(".")[0] in frame.locator("body").inner_text()
+    assert complaints == []
+    context.close()

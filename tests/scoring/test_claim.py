@@ -20,6 +20,7 @@ from snapsure import (
 from snapsure.errors import CorruptFile, InvalidInput, StorageError
 from snapsure.scoring import LocalExecutor, _plan
 from snapsure.scoring._claim import Claim
+from tests.support.folders import read_files
 
 X, Y = torch.rand(700, 4, generator=torch.Generator().manual_seed(1)), torch.arange(700) % 3
 
@@ -42,14 +43,6 @@ def refusal(function, kind=InvalidInput):
     with pytest.raises(kind) as caught:
         function()
     return str(caught.value)
-
-
-def files(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def labels_out_of_range():
@@ -123,10 +116,10 @@ def test_overwritten_it_is_as_if_new(store, tmp_path):
         assert f"with other {name}:" in refusal(lambda out=out, m=more: scored(store, out, **m))
         scored(store, out, overwrite=True, **more)
         scored(store, new, **more)
-        assert files(out) == files(new) | mine
+        assert read_files(out) == read_files(new) | mine
     scored(store.select([3]), out, overwrite=True)
     assert ScoreTable.open(out).epochs.tolist() == [3]
-    assert files(out).items() >= mine.items()
+    assert read_files(out).items() >= mine.items()
 
 
 def test_other_data_in_the_middle_is_overwritten(store, tmp_path, monkeypatch):
@@ -142,7 +135,7 @@ def test_other_data_in_the_middle_is_overwritten(store, tmp_path, monkeypatch):
     assert "with other data in rows 1024…1535" in refusal(lambda: scored(store, out, changed))
     scored(store, out, changed, overwrite=True)
     scored(store, tmp_path / "new", changed)
-    assert files(out) == files(tmp_path / "new")
+    assert read_files(out) == read_files(tmp_path / "new")
 
 
 def test_the_same_is_resumed_and_not_overwritten(store, tmp_path):
@@ -158,10 +151,10 @@ def test_the_same_is_resumed_and_not_overwritten(store, tmp_path):
 def test_a_run_that_fails_overwrites_nothing(store, tmp_path):
     out = tmp_path / "out"
     scored(store, out)
-    before = files(out)
+    before = read_files(out)
     with pytest.raises(InvalidInput):
         scored(store, out, (X[:, :2], Y), overwrite=True)
-    assert files(out) == before
+    assert read_files(out) == before
 
 
 def test_a_saved_table_is_overwritten_and_a_folder_of_others_is_not(store, tmp_path):
@@ -170,7 +163,7 @@ def test_a_saved_table_is_overwritten_and_a_folder_of_others_is_not(store, tmp_p
     table.save(out)
     table.save(out)  # its pieces lie beside, now
     scored(store, out, overwrite=True)
-    assert files(out) == files(tmp_path / "first")
+    assert read_files(out) == read_files(tmp_path / "first")
     other = tmp_path / "thesis"
     (other / "prepared").mkdir(parents=True)
     (other / "prepared" / "chapter.tex").write_text("dear")
@@ -218,15 +211,15 @@ def test_of_two_claims_at_once_one_is_made(tmp_path):
         f"`out` must hold scores of the same inputs, got {tmp_path} with other kappas: choose "
         "another folder, or replace these by overwrite=True (--overwrite on the command line)"
     )
-    before = files(tmp_path)
+    before = read_files(tmp_path)
     other.release()
-    assert files(tmp_path) == before
+    assert read_files(tmp_path) == before
     same.release()  # and whoever scores the same claims it again
     assert list(tmp_path.iterdir()) == []
     assert "which another process has overwritten" in refusal(mine.confirm)
     mine.take()
     mine.confirm()
-    assert files(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_a_plan_that_is_damaged(store, tmp_path):
@@ -334,9 +327,9 @@ def test_nothing_is_written_or_removed_through_a_link(store, tmp_path, name, ove
         elsewhere.mkdir()
     for of_the_same_name in ("epoch-000001.00000.npy", "all.00000.npy", "00000.digest"):
         (elsewhere / of_the_same_name).write_bytes(b"precious")
-    before = files(elsewhere)
+    before = read_files(elsewhere)
     (out / name).symlink_to(elsewhere)
     more = {"data": (X + 1, Y), "overwrite": True} if overwrite else {}
     message = refusal(lambda: scored(store, out, **more), StorageError)
     assert message.startswith(f"{out / name} must be a folder of its own, got a link")
-    assert files(elsewhere) == before
+    assert read_files(elsewhere) == before

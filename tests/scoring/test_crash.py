@@ -6,8 +6,8 @@ import re
 import pytest
 import torch
 
-from tests.scoring.test_score import files_of
 from tests.support import processes
+from tests.support.folders import read_files
 from tests.support.kills import killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]  # a short form is in test_score.py
@@ -38,7 +38,7 @@ def test_a_thousand_kills_of_a_scoring(digits, tmp_path, seed):
     arguments = (digits.store.path, tmp_path / "data.pt")
     run = processes.run(CODE, *arguments, tmp_path / "whole", loaded=LOADED)
     assert run.returncode == 0, run.stderr
-    seconds, whole = float(run.stdout.split()[1]), files_of(tmp_path / "whole")
+    seconds, whole = float(run.stdout.split()[1]), read_files(tmp_path / "whole")
     kills = rounds = between = 0
     while kills < KILLS:
         out, before = tmp_path / f"out-{rounds}", {}
@@ -46,7 +46,7 @@ def test_a_thousand_kills_of_a_scoring(digits, tmp_path, seed):
         while not done:
             delay = chance.uniform(0, seconds)
             done = killed(CODE, *arguments, out, loaded=LOADED, delay=delay).done
-            found = files_of(out) if out.exists() else {}
+            found = read_files(out) if out.exists() else {}
             found = {name: bytes for name, bytes in found.items() if not PARTIAL.fullmatch(name)}
             assert found.items() <= whole.items()
             assert before.keys() <= found.keys()
@@ -56,6 +56,6 @@ def test_a_thousand_kills_of_a_scoring(digits, tmp_path, seed):
             if kills >= KILLS and not done:
                 assert processes.run(CODE, *arguments, out, loaded=LOADED).returncode == 0
                 done = True
-        assert files_of(out) == whole
+        assert read_files(out) == whole
         rounds += 1
     assert between > KILLS / 10  # many came while there was something and not all of it

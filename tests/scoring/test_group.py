@@ -14,7 +14,7 @@ from snapsure.scoring._executor import Executor
 from snapsure.scoring._plan import Piece, make_plan
 from snapsure.scoring._queue import Queue
 from snapsure.scoring._worker import Worker
-from tests.scoring.test_score import files_of
+from tests.support.folders import read_files
 
 
 class Counted(Dataset):
@@ -70,7 +70,7 @@ def files_one_by_one(digits, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_plan, "_SHARD", 300)
         scored(digits, folder, LocalExecutor(group=1))
-    return files_of(folder)
+    return read_files(folder)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def scored(digits, out, executor):
 @pytest.mark.parametrize("group", [2, 4, 6, None])
 def test_a_group_gives_the_same_bytes(digits, tmp_path, one_by_one, group):
     scored(digits, tmp_path / "group", LocalExecutor(group))
-    assert files_of(tmp_path / "group") == one_by_one
+    assert read_files(tmp_path / "group") == one_by_one
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_a_group_gives_the_same_bytes(digits, tmp_path, one_by_one, group):
 def test_any_order_of_arrival_gives_the_same_bytes(digits, tmp_path, one_by_one, seed):
     executor = Shuffled(seed)
     scored(digits, tmp_path / "any", executor)
-    assert files_of(tmp_path / "any") == one_by_one
+    assert read_files(tmp_path / "any") == one_by_one
     assert len({*executor.done}) == len(executor.done) == 3 * (4 + 1)
     assert executor.done != make_order(digits, tmp_path)
 
@@ -131,7 +131,7 @@ def test_members_of_an_ensemble_go_together(digits, other_digits, tmp_path, shar
             executor=executor,
             progress=False,
         )
-        trees.append(files_of(out))
+        trees.append(read_files(out))
     assert trees[0] == trees[1]
 
 
@@ -160,7 +160,7 @@ def test_of_a_group_half_done_only_the_rest_is_scored(digits, tmp_path, one_by_o
     monkeypatch.setattr(Worker, "do", lambda *a: (done.append(a[1]), do(*a))[1])
     scored(digits, out, LocalExecutor(3))
     assert done == [Piece((5,), None), Piece((5,), 2), Piece((1,), None), Piece((1,), 0)]
-    assert files_of(out) == one_by_one
+    assert read_files(out) == one_by_one
     touched = {path.name for path in kept if path.stat().st_mtime_ns != kept[path]}
     assert touched == {"epoch-000005.00002.npy", "epoch-000001.00000.npy"}
 
@@ -186,7 +186,7 @@ def test_embeddings_outlive_an_interruption_and_not_the_table(
     monkeypatch.setattr(Worker, "do", lambda *a: (done.append(a[1]), do(*a))[1])
     scored(digits, out, LocalExecutor(2))
     assert Piece((6, 5), None) not in done
-    assert files_of(out) == one_by_one
+    assert read_files(out) == one_by_one
     assert not (out / "prepared").exists()
 
 

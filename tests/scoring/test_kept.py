@@ -8,7 +8,7 @@ from torch import nn
 from snapsure import MCDropout, SnapshotStore, SoftmaxResponse, score
 from snapsure.networks._runner import Runner
 from snapsure.scoring import LocalExecutor, _kept, _plan
-from tests.scoring.test_claim import files
+from tests.support.folders import read_files
 
 X, Y = torch.rand(1000, 4, generator=torch.Generator().manual_seed(1)), torch.arange(1000) % 3
 BATCHES, EPOCHS = 10, (1, 2, 3)
@@ -80,7 +80,7 @@ def test_nothing_is_done_twice_and_no_byte_differs(
     stop_after(None)
     scored(store, out, group=group)
     assert len(done) == BATCHES * len(EPOCHS) - stopped
-    assert files(out) == files(tmp_path / "whole")
+    assert read_files(out) == read_files(tmp_path / "whole")
 
 
 def test_another_grouping_takes_what_is_kept(store, tmp_path, monkeypatch, passes):
@@ -133,7 +133,7 @@ def test_rows_of_other_inputs_are_scored_again(store, tmp_path, monkeypatch, pas
     scored(store, out, other)
     assert len(done) == BATCHES * len(EPOCHS)
     scored(store, tmp_path / "whole", other)
-    assert files(out) == files(tmp_path / "whole")
+    assert read_files(out) == read_files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("damage", [b"", b"torn", b"PK\x03\x04 torn"])
@@ -148,7 +148,7 @@ def test_a_file_that_is_damaged_counts_for_nothing(store, tmp_path, monkeypatch,
     scored(store, tmp_path / "out")
     assert len(done) == BATCHES * len(EPOCHS) - 6
     scored(store, tmp_path / "whole")
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
 def test_shards_that_are_whole_keep_nothing_else(store, tmp_path, monkeypatch, passes):

@@ -26,9 +26,9 @@ from snapsure.errors import InvalidInput, ScoringFailed
 from snapsure.scoring import RayExecutor, _plan
 from snapsure.scoring._plan import make_plan
 from snapsure.scoring._ray import _Job
-from tests.scoring.test_score import files_of
 from tests.support import processes
 from tests.support.faults import Blocking, Broken, Deadly, Killing, Watched
+from tests.support.folders import read_files
 
 pytestmark = pytest.mark.slow
 
@@ -69,13 +69,13 @@ def undisturbed(digits, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_plan, "_SHARD", 300)
         scored(digits, Watched(digits.test, folder / "data"), folder / "out")
-    return files_of(folder / "out")
+    return read_files(folder / "out")
 
 
 def test_the_bytes_are_those_of_one_process(digits, cluster, tmp_path, undisturbed, capsys):
     data, out = Watched(digits.test, tmp_path / "data"), tmp_path / "out"
     scored(digits, data, out, RayExecutor(group=2), progress=True)
-    assert files_of(out) == undisturbed
+    assert read_files(out) == undisturbed
     assert "4782/4782 rows" in capsys.readouterr().err
     # Three groups went over the rows, and each worker looked at the first two.
     assert len(data.noted()) >= 3 * len(data)
@@ -105,7 +105,7 @@ def test_an_ensemble_whose_store_is_being_written_to(
             executor=executor,
             progress=False,
         )
-        trees.append(files_of(out))
+        trees.append(read_files(out))
     assert trees[0] == trees[1]
     stores[0].save(digits.store.load(6), 7)
 
@@ -115,7 +115,7 @@ def test_a_worker_killed_in_a_piece(digits, cluster, tmp_path, undisturbed):
     scored(digits, data, tmp_path / "out", RayExecutor(group=3))
     (killed,) = data.noted("killed")
     processes.until(lambda: not Path(f"/proc/{killed}").exists())
-    assert files_of(tmp_path / "out") == undisturbed
+    assert read_files(tmp_path / "out") == undisturbed
 
 
 def test_a_piece_that_always_fails_is_named_and_the_others_finish(
@@ -139,7 +139,7 @@ def test_a_piece_that_always_fails_is_named_and_the_others_finish(
     (data.folder / "fixed").touch()
     (data.folder / "reads").unlink()
     scored(digits, data, out, RayExecutor(group=3, retries=1))
-    assert files_of(out) == undisturbed
+    assert read_files(out) == undisturbed
     beyond_the_first_look = {i for i in data.noted() if i >= 64}
     assert beyond_the_first_look == {*range(256, 512)}
     assert len([i for i in data.noted() if i >= 64]) == 2 * 256
@@ -170,7 +170,7 @@ def test_a_damaged_snapshot_leaves_its_group_whole(digits, cluster, tmp_path):
     assert len(list((tmp_path / "out" / "labels").glob("epoch-00000[13].*"))) == 8
     path.write_bytes(whole)
     score(*arguments, **options)
-    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
     assert expected.epochs.tolist() == [1, 2, 3]
 
 
@@ -199,7 +199,7 @@ def test_a_node_removed_in_mid_run(digits, cluster, tmp_path, undisturbed):
     removal.join()
     assert data.noted("blocked")
     assert not cluster.other.any_processes_alive()
-    assert files_of(out) == undisturbed
+    assert read_files(out) == undisturbed
     cluster.other = cluster.add_node(**NODE)
 
 
@@ -237,7 +237,7 @@ def test_the_driver_killed_and_started_again(digits, cluster, tmp_path, undistur
     (tmp_path / "out-data" / "free").touch()
     again = processes.run(DRIVER, *arguments, **options)
     assert again.returncode == 0, again.stderr
-    assert files_of(out) == undisturbed
+    assert read_files(out) == undisturbed
     assert {path: path.stat().st_mtime_ns for path in done} == done
 
 
@@ -266,7 +266,7 @@ def test_the_command_line(digits, cluster, tmp_path):
         assert run.returncode == 0, run.stderr
         told = {"table": name, "names": ["softmax"], "shape": [6, 797]}
         assert json.loads(run.stdout) == told
-        trees.append(files_of(tmp_path / name))
+        trees.append(read_files(tmp_path / name))
     assert trees[0] == trees[1]
 
 

@@ -25,6 +25,7 @@ from snapsure import (
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
 from snapsure.scoring import LocalExecutor, _plan
 from tests.support import processes
+from tests.support.folders import read_files
 
 
 def logits_of(digits, epoch, images, store=None):
@@ -269,14 +270,6 @@ def test_the_model_comes_back_as_it_was(digits):
     assert all("forward" not in vars(m) for m in model.modules())
 
 
-def files_of(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 def test_the_same_input_gives_the_same_bytes_and_is_not_scored_twice(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(_plan, "_SHARD", 300)  # several shards
     kappas = [SoftmaxResponse(), MCDropout(3)]
@@ -285,7 +278,7 @@ def test_the_same_input_gives_the_same_bytes_and_is_not_scored_twice(digits, tmp
             digits.model(), digits.store, digits.test, kappas, out=tmp_path / name, progress=False
         )
     assert len(list((tmp_path / "a" / "softmax").iterdir())) == 4 * len(digits.store)
-    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert read_files(tmp_path / "a") == read_files(tmp_path / "b")
     written = {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*.npy")}
     again = score(
         digits.model(), digits.store, digits.test, kappas, out=tmp_path / "a", progress=False
@@ -324,7 +317,7 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
     score(*arguments, out=part, **options)
     assert done[0] == _plan.Piece((6,), 1)
     assert len(done) == 4 * len(digits.store) / 2 - 7 + 1
-    assert files_of(whole) == files_of(part)
+    assert read_files(whole) == read_files(part)
 
 
 @pytest.mark.slow
@@ -355,7 +348,7 @@ def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
         run = processes.run(code, *arguments, loaded=loaded)
         assert run.returncode == ended, run.stderr
         assert (out / "table.json").exists() == (ended == 0)
-    assert files_of(killed) == files_of(whole)
+    assert read_files(killed) == read_files(whole)
 
 
 @pytest.mark.slow

@@ -1,8 +1,11 @@
 """The definitions of the metrics, written as slowly and plainly as they read."""
 
+import math
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise, permutations
+
+import numpy as np
 
 
 def orders(kappa):
@@ -64,3 +67,48 @@ def aurc_by_groups(kappa, losses):
         total += loss
         area += total / i
     return area / len(ranked)
+
+
+def slow_eaurc(kappa, errors):
+    """E-AURC in exact fractions: equals are equal."""
+    return aurc_by_groups(kappa, errors) - aurc_of_order(sorted(errors))
+
+
+def slow_pes(kappa, errors, q):
+    """Algorithm 1, `Train`: points as a set V, one layer S per round; and the points of each S."""
+    snapshots = len(kappa)
+    V, layers, sets, j = set(range(len(errors))), [], [], snapshots - 1
+    while V:
+        cut = j
+        r = sorted(kappa[cut][x] for x in V)
+        edge = r[min(q, len(r)) - 1]
+        S = sorted(x for x in V if kappa[cut][x] <= edge)
+        excess = [slow_eaurc([row[x] for x in S], [errors[x] for x in S]) for row in kappa]
+        j = max(i for i in range(snapshots) if excess[i] == min(excess))
+        layers.append((j, max(kappa[j][x] for x in S), cut, edge))
+        sets.append(S)
+        V -= set(S)
+    return layers, sets
+
+
+def slow_pes_layer(column, layers, assign):
+    """`Estimate Confidence`: the first layer that a point, given by all its κ, fits into."""
+    for i, (chosen, theta, cut, edge) in enumerate(layers):
+        if assign == "paper" and column[chosen] <= theta:
+            return i
+        if assign == "layer" and column[cut] <= edge:
+            return i
+    return len(layers) - 1
+
+
+def slow_pes_confidence(column, layers, assign):
+    """i + κ; where that is the next layer's number, the float64 below it."""
+    i = slow_pes_layer(column, layers, assign)
+    value = i + column[layers[i][0]]
+    return math.nextafter(i + 1, 0) if value == i + 1 < len(layers) else value
+
+
+def slow_pnorm(row, p):
+    """max (z − mean) / ‖z − mean‖ₚ of one row, by NumPy's norm."""
+    centred = np.asarray(row) - np.mean(row)
+    return centred.max() / np.linalg.norm(centred, ord=p)
