@@ -32,7 +32,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "decisions": ["Monitor", "Platt", "Threshold"],
         "estimators": ["AES", "LES", "PES"],
-        "evaluation": ["Board", "Result", "compare", "evaluate"],
+        "evaluation": ["Comparison", "Result", "compare", "evaluate"],
         "kappas": ["MCDropout", "NNDistance", "SoftmaxResponse"],
         "metrics": [
             "Interval",

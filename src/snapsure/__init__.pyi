@@ -19,7 +19,7 @@ from snapsure.decisions import Threshold as Threshold
 from snapsure.estimators import AES as AES
 from snapsure.estimators import LES as LES
 from snapsure.estimators import PES as PES
-from snapsure.evaluation import Board as Board
+from snapsure.evaluation import Comparison as Comparison
 from snapsure.evaluation import Result as Result
 from snapsure.evaluation import compare as compare
 from snapsure.evaluation import evaluate as evaluate
