@@ -43,7 +43,7 @@ from snapsure.table import ScoreTable
 
 MEAN, WEIGHTS = "mean probabilities", "mean weights"
 HEAD = "mc_dropout of the head"
-LEARNT = ("labels", "logits")  # needs of methods that learn from logits
+LEARNT = ("logits", "labels")  # needs of methods that learn from logits
 EMBEDDED = "error predictor with embedding"
 
 

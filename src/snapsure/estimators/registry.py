@@ -76,116 +76,69 @@ class Method:
     colour: str = _GREY
 
 
-def _few_passes(passes: int) -> Method:
-    return Method(
-        f"LES ({passes} passes)",
-        partial(LES, passes=passes),
-        f"LES with the final snapshot and the {passes - 1} that help it most.",
-        ("snapshots", "labels"),
-        passes,
-        is_candidate=False,
-        export="logistic",
-        colour=_ORANGE,
-    )
+_LEARNS: tuple[Need, ...] = ("snapshots", "labels")
+_LOGITS: tuple[Need, ...] = ("logits", "labels")
 
 
-def _rival(
-    name: str, make: Callable[[], Estimator], description: str, *needs: Need, passes: int | None = 1
-) -> Method:
-    return Method(name, make, description, needs, passes, is_candidate=False)
+def _rival(name: str, make: Callable[[], Estimator], description: str, *needs: Need) -> Method:
+    return Method(name, make, description, needs, is_candidate=False)
 
 
 _BUILT_IN = (
+    Method(FINAL, Final, "κ of the final snapshot.", passes=1, export="mean", colour=_RED),
     Method(
-        FINAL,
-        Final,
-        "κ of the final snapshot: the final softmax, where κ is softmax.",
-        passes=1,
-        export="mean",
-        colour=_RED,
-    ),
-    Method(
-        "AES",
-        AES,
-        "Mean κ of up to 30 snapshots of the last three fifths of the training.",
-        ("snapshots",),
+        *("AES", AES, "Mean κ of up to 30 snapshots, from 40 % of the training on."),
+        needs=("snapshots",),
         make_within=lambda snapshots: AES(min(30, snapshots)),
         export="mean",
         colour=_BLUE,
     ),
     Method(
-        "LES",
-        LES,
-        "Probability of being right, by a logistic regression on κ of up to 20 snapshots.",
-        ("snapshots", "labels"),
+        *("LES", LES, "A logistic regression on κ of up to 20 snapshots."),
+        needs=_LEARNS,
         make_within=lambda snapshots: LES(passes=snapshots),
         export="logistic",
         colour=_ORANGE,
     ),
     Method(
-        "PES",
-        PES,
-        "For each layer of confidence, κ of the snapshot that ranks that layer best.",
-        ("snapshots", "labels"),
+        *("PES", PES, "For each layer of confidence, κ of the snapshot that ranks it best."),
+        needs=_LEARNS,
         export="layers",
         colour=_GREEN,
     ),
     Method(
-        "best snapshot",
-        BestSnapshot,
-        "κ of the one snapshot that ranks labelled examples best.",
-        ("snapshots", "labels"),
+        *("best snapshot", BestSnapshot, "κ of the snapshot that ranks labelled examples best."),
+        needs=_LEARNS,
         export="mean",
     ),
-    *map(_few_passes, (4, 3, 2)),
+    *(
+        Method(
+            *(f"LES ({n} passes)", partial(LES, passes=n), f"LES with the best {n} snapshots."),
+            needs=_LEARNS,
+            passes=n,
+            is_candidate=False,
+            export="logistic",
+            colour=_ORANGE,
+        )
+        for n in (4, 3, 2)
+    ),
     Method(
-        "PES (paper)",
-        partial(PES, assign="paper"),
-        "PES that assigns a new example to a layer as algorithm 1 of the paper is written.",
-        ("snapshots", "labels"),
+        *("PES (paper)", partial(PES, assign="paper"), "PES, assigned as the paper writes it."),
+        needs=_LEARNS,
         is_candidate=False,
         export="layers",
         colour=_GREEN,
     ),
+    _rival("LES of all κ", StackedLES, "LES on snapshots of every κ.", *_LEARNS, "kappas"),
+    _rival("temperature by NLL", Temperature, "Softmax at the T of least NLL.", *_LOGITS),
     _rival(
-        "LES of all κ",
-        StackedLES,
-        "LES on five snapshots of every κ of the table.",
-        *("snapshots", "labels", "kappas"),
-        passes=None,
+        *("temperature by AURC", partial(Temperature, "aurc"), "Softmax at the T of least AURC."),
+        *_LOGITS,
     ),
-    _rival(
-        "temperature by NLL",
-        partial(Temperature, "nll"),
-        "Softmax of the final logits, divided by the temperature with the least NLL.",
-        *("labels", "logits"),
-    ),
-    _rival(
-        "temperature by AURC",
-        partial(Temperature, "aurc"),
-        "Softmax of the final logits, divided by the temperature with the least AURC.",
-        *("labels", "logits"),
-    ),
-    _rival(
-        "MaxLogit-pNorm",
-        MaxLogitPNorm,
-        "The largest final logit, divided by the p-norm of all of them.",
-        *("labels", "logits"),
-    ),
-    _rival(
-        "error predictor",
-        ErrorPredictor,
-        "Probability of being right, by a logistic regression on the final logits.",
-        *("labels", "logits"),
-    ),
+    _rival("MaxLogit-pNorm", MaxLogitPNorm, "The largest logit over their p-norm.", *_LOGITS),
+    _rival("error predictor", ErrorPredictor, "A regression on the final logits.", *_LOGITS),
     _rival("gen", FinalGEN, "Generalised entropy of the final softmax.", "logits"),
-    _rival(
-        "SPTD",
-        SPTD,
-        "How rarely, and how early, snapshots disagree with the final prediction.",
-        "snapshot labels",
-        passes=None,
-    ),
+    _rival("SPTD", SPTD, "How rarely snapshots disagree with the end.", "snapshot labels"),
 )
 _METHODS = {method.name: method for method in _BUILT_IN}
 
