@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import Threshold
 from snapsure._types import Bools, Floats
-from snapsure.decisions._binomial import needed
+from snapsure.decisions._promise import min_examples
 from snapsure.errors import Infeasible
 
 DELTA, DRAWS = 0.05, 200
@@ -94,7 +94,7 @@ def ways(regime: Regime) -> dict[str, Callable[[Floats, Bools, float], float]]:
     """Ours, and what MAPIE offers; the last with a start that its user must know."""
     from mapie.risk_control.fwer_control import FWERFixedSequenceTesting
 
-    start = 1 - 1.25 * needed(regime.risk, DELTA) / regime.points  # room for chance
+    start = 1 - 1.25 * min_examples(regime.risk, DELTA) / regime.points  # room for chance
     return {
         "ours": ours,
         "Holm (its default)": partial(mapies, method="bonferroni_holm"),

@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from snapsure import Platt, ece, nll
 from snapsure.errors import NotFitted
+from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
 KAPPA = RNG.random(2000)
@@ -122,8 +123,5 @@ def test_saved_and_loaded(tmp_path, scale):
 
 
 def test_unfitted():
-    with pytest.raises(NotFitted) as caught:
+    with refuses(NotFitted, "Platt", "`fit`"):
         Platt().predict_proba([0.5])
-    assert str(caught.value) == (
-        "Platt must be fitted before it is used, got one that is not: call .fit"
-    )

@@ -1,4 +1,4 @@
-"""The monitor against the definition, point by point, and against what it promises."""
+"""The monitor against the definition, answer by answer, and against what it promises."""
 
 import itertools
 import json
@@ -14,9 +14,16 @@ from scipy.stats import binomtest
 
 from snapsure import Monitor, Threshold, _json
 from snapsure.decisions import Alarm
-from snapsure.decisions._betting import Bets, RankCuts, rate_interval, start_weights
-from snapsure.decisions._monitor import _RISK_ODDS, _SHIFT_ODDS
+from snapsure.decisions._monitor import (
+    _RISK_ODDS,
+    _SHIFT_ODDS,
+    Bets,
+    RankCuts,
+    rate_interval,
+    start_weights,
+)
 from snapsure.errors import CorruptFile, InvalidInput
+from tests.support.refusals import refuses
 
 THRESHOLD = Threshold(0.5, 0.5)
 
@@ -211,11 +218,8 @@ def test_a_higher_error_rate_is_found_by_labels_alone():
     assert alarm.expected == 0.1
     assert 0.15 < alarm.observed < 0.3
     assert alarm.since < 0.51 * 20_000 + 1000
-    assert str(alarm) == (
-        f"risk above the promise: about {alarm.observed:.3g} of the accepted answers are wrong, at "
-        f"most 0.1 was promised; raised at labelled answer {alarm.since:,} "
-        f"(e-value {alarm.evidence:.3g})"
-    )
+    for fact in (f"{alarm.observed:.3g}", "0.1", f"{alarm.since:,}", f"{alarm.evidence:.3g}"):
+        assert fact in str(alarm)
 
 
 def test_less_sure_answers_are_found_without_labels():
@@ -224,17 +228,14 @@ def test_less_sure_answers_are_found_without_labels():
     assert 20_000 < alarm.since < 22_000
     assert alarm.observed < alarm.expected == pytest.approx(1 - alarm.cut, abs=0.03)
     assert alarm.evidence >= 2 / 0.05
-    assert str(alarm) == (
-        f"confidences have shifted: about {alarm.observed:.3g} of them lie above {alarm.cut:.4g}, "
-        f"{alarm.expected:.3g} did before; raised at answer {alarm.since:,} "
-        f"(e-value {alarm.evidence:.3g})"
-    )
+    for fact in (f"{alarm.observed:.3g}", f"{alarm.cut:.4g}", f"{alarm.expected:.3g}"):
+        assert fact in str(alarm)
 
 
 def test_which_alarms_are_on():
     kappa = reference(n=2000)
     promising = Threshold.at_risk(kappa, kappa < 0.1, risk=0.2)
-    assert Monitor(promising)._promise == promising.risk_bound <= 0.2
+    assert Monitor(promising)._promise == promising.risk == 0.2
     assert watch().evidence == {"risk": 1.0}
     assert Monitor(THRESHOLD, reference()).evidence == {"shift": 1.0}
     both = watch(reference())
@@ -312,14 +313,9 @@ def test_a_merge_leaves_its_parts_alone_and_is_for_reading(tmp_path):
     before = json.dumps([a.as_dict(), b.as_dict()])
     merged = a.merge(b)
     assert json.dumps([a.as_dict(), b.as_dict()]) == before
-    sentence = (
-        r"^a merged monitor must not be updated, got one of 2 streams: "
-        r"update its parts, and merge them again$"
-    )
-    with pytest.raises(InvalidInput, match=sentence):
-        merged.update([0.5])
-    with pytest.raises(InvalidInput, match=sentence):
-        merged.feedback([0.5], [0])
+    for change in (lambda: merged.update([0.5]), lambda: merged.feedback([0.5], [0])):
+        with refuses(InvalidInput, "merged", "2 streams"):
+            change()
     merged.save(tmp_path / "merged.json")
     assert Monitor.load(tmp_path / "merged.json").as_dict() == merged.as_dict()
     alone = a.merge()
@@ -339,76 +335,42 @@ def test_of_many_streams_one_must_show_the_evidence_for_all():
     assert monitor.merge(*others).alarms == monitor.alarms
 
 
+def grouped():
+    return Threshold(0.5, 0.5, risk=0.1, delta=0.05, groups={"a": 0.5, "b": 0.4})
+
+
 @pytest.mark.parametrize(
-    ("act", "sentence"),
+    ("act", "facts"),
     [
-        (
-            lambda: Monitor(0.5),
-            "`threshold` must be a Threshold, got float: make one by `Threshold.at_risk`",
-        ),
-        (
-            lambda: Monitor(THRESHOLD),
-            "a monitor must have something to compare with, got a threshold that promises no risk "
-            "and no `confidence`: pass the held-out confidences, or `risk`",
-        ),
-        (
-            lambda: watch([0.5] * 14),
-            "`confidence` must hold at least 15 held-out points, got 14: hold out more",
-        ),
-        (
-            lambda: watch(alpha=5),
-            "`alpha` must lie in (0, 1), got 5. Write 5 % as 0.05.",
-        ),
-        (
-            lambda: watch(risk=1),
-            "`risk` must lie in (0, 1), got 1. Write 95 % as 0.95.",
-        ),
-        (
-            lambda: watch(seed=-1),
-            "`seed` must be a whole number ≥ 0, got -1. Use at least 0.",
-        ),
-        (
-            lambda: watch().update([0.5, np.nan]),
-            "`confidence` must be finite, got 1 NaN (first at row 1). Drop or impute them.",
-        ),
-        (
-            lambda: watch().update([]),
-            "`confidence` must hold at least one value, got shape (0,). Pass a non-empty set.",
-        ),
-        (
-            lambda: watch().update([[0.5]]),
-            "`confidence` must be 1-D (n,), got shape (1, 1). Pass one row per call.",
-        ),
-        (
-            lambda: watch().update([0.5, 0.6], [0]),
-            "`errors` must have one value per example of `confidence`, got 1 for 2. "
-            "Pass both from the same examples.",
-        ),
-        (
-            lambda: watch().update([0.5, 0.6], [0, -1]),
-            "`errors` must be 0 (right), 1 (wrong) or NaN (not known), got -1 at row 1. "
-            "Write NaN where no label is known.",
-        ),
-        (
-            lambda: watch().feedback([0.5, 0.6], [[0, 1]]),
-            "`errors` must be 1-D (n,), got shape (1, 2). Pass one row per call.",
-        ),
-        (
-            lambda: watch().merge(3),
-            "`others` must be monitors, got int: load them first",
-        ),
-        (
-            lambda: watch().merge(watch(alpha=0.1)),
-            "`others` must watch the same threshold, promise and alpha, got theta 0.5 at coverage "
-            "0.5, risk 0.1, alpha 0.1 on risk for theta 0.5 at coverage 0.5, risk 0.1, alpha 0.05 "
-            "on risk: make all monitors alike",
-        ),
+        (lambda: Monitor(0.5), ["`threshold`", "float", "at_risk"]),
+        (lambda: Monitor(grouped()), ["`threshold`", "2 groups", "one monitor per group"]),
+        (lambda: Monitor(THRESHOLD), ["no risk", "`confidence`", "`risk`"]),
+        (lambda: watch([0.5] * 14), ["`confidence`", "15", "got 14"]),
+        (lambda: watch(alpha=5), ["`alpha`", "got 5", "0.05"]),
+        (lambda: watch(risk=1), ["`risk`", "got 1", "0.95"]),
+        (lambda: watch(seed=-1), ["`seed`", "got -1"]),
+        (lambda: watch().update([0.5, np.nan]), ["`confidence`", "1 NaN", "row 1"]),
+        (lambda: watch().update([]), ["`confidence`", "(0,)"]),
+        (lambda: watch().update([[0.5]]), ["`confidence`", "(1, 1)"]),
+        (lambda: watch().update([0.5, 0.6], [0]), ["`errors`", "`confidence`", "1 for 2"]),
+        (lambda: watch().update([0.5, 0.6], [0, -1]), ["`errors`", "-1 at row 1", "NaN"]),
+        (lambda: watch().update([0.5, 0.6], [[0, 1], [1]]), ["`errors`", "different lengths"]),
+        (lambda: watch().update([0.5, 0.6], iter([0, 1])), ["`errors`", "iterator"]),
+        (lambda: watch().feedback([0.5, 0.6], [[0, 1]]), ["`errors`", "(1, 2)"]),
+        (lambda: watch().merge(3), ["`others`", "int"]),
+        (lambda: watch().merge(watch(alpha=0.1)), ["`others`", "alpha 0.1", "alpha 0.05"]),
     ],
 )
-def test_what_is_refused(act, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_what_is_refused(act, facts):
+    with refuses(InvalidInput, *facts):
         act()
-    assert str(caught.value) == sentence
+
+
+def test_one_label_may_come_as_a_number_of_any_kind():
+    monitor = watch()
+    for alone in (1, 1.0, np.float64(1), np.array(1), torch.tensor(1), True):
+        monitor.feedback(0.7, alone)
+    assert (monitor.labelled, monitor.risk.estimate) == (6, 1)
 
 
 def test_a_refused_batch_changes_nothing():
@@ -466,27 +428,3 @@ def test_false_alarms_are_at_most_alpha(ties):
         monitor.update(kappa, rng.random(kappa.size) < 0.05)
         false += bool(monitor.alarms)
     assert binomtest(false, streams, alpha, alternative="greater").pvalue > 1e-3
-
-
-def test_thresholds_by_group_are_refused():
-    rng = np.random.default_rng(0)
-    confidence = rng.random(4000)
-    errors = rng.random(4000) > confidence
-    grouped = Threshold.at_risk(confidence, errors, 0.2, groups=rng.integers(0, 2, 4000))
-    with pytest.raises(InvalidInput, match="got one for each of 2 groups: watch each group by"):
-        Monitor(grouped, confidence)
-
-
-def test_errors_that_are_no_column():
-    monitor = Monitor(Threshold(0.5, 0.5), risk=0.1)
-    for errors, told in (
-        ([[0, 1], [1]], "a rectangular array, got rows of different lengths"),
-        ((error for error in [0, 1]), "an array or a list, got generator"),
-        ([[0, 1]], r"1-D \(n,\), got shape \(1, 2\)"),
-    ):
-        with pytest.raises(InvalidInput, match=f"^`errors` must be {told}"):
-            monitor.update([0.5, 0.6], errors)
-    assert monitor.seen == 0
-    for alone in (1, 1.0, np.float64(1), np.array(1), torch.tensor(1), True):
-        monitor.feedback(0.7, alone)
-    assert (monitor.labelled, monitor.risk.estimate) == (6, 1)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from itertools import product
 
 import numpy as np
@@ -12,41 +13,10 @@ from scipy.stats import beta, binom, multinomial
 
 from snapsure import Threshold, _json
 from snapsure.decisions import upper_bound
-from snapsure.decisions._binomial import needed, so_few
-from snapsure.decisions._promise import rungs
+from snapsure.decisions._promise import allocate_delta, min_examples, p_value
 from snapsure.errors import CorruptFile, Infeasible, InvalidInput
-
-
-def draw(seed, n):
-    """P(wrong | κ) = 1 − κ: above θ the true risk is (1 − θ) / 2."""
-    rng = np.random.default_rng(seed)
-    kappa = rng.random(n)
-    return kappa, rng.random(n) > kappa
-
-
-def promised(kappa, errors, risks, delta, even=False):
-    """The last threshold that the walk proves, and the delta left at the end, by the definition.
-
-    `risks` are (mask, limit). None where nothing is proved.
-    """
-    counts, shares = rungs(len(kappa), min(limit for _, limit in risks), delta, even=even)
-    best, carried = None, 0.0
-    seen = 0
-    for theta in sorted(set(kappa), reverse=True):
-        count = sum(k >= theta for k in kappa)
-        comes_in = sum(s for c, s in zip(counts, shares, strict=True) if seen < c <= count)
-        seen = count
-        if not carried and not comes_in:
-            continue
-        begins, carried = not carried, carried + comes_in
-        for mask, limit in risks:
-            those = [i for i, k in enumerate(kappa) if k >= theta and mask[i]]
-            wrong = sum(errors[i] for i in those)
-            if binom.cdf(wrong, len(those) - begins, limit) > carried:
-                carried = 0.0
-        if carried:
-            best = theta
-    return best, carried
+from tests.support.promises import draw, walk
+from tests.support.refusals import refuses
 
 
 @pytest.mark.parametrize(("errors", "n"), [(0, 1), (0, 50), (3, 50), (49, 50), (50, 50)])
@@ -64,13 +34,13 @@ def test_p_values_are_binomial():
     for n in (0, 1, 7, 300):
         for risk in (0.01, 0.5):
             k = np.arange(n + 1)
-            assert so_few(k, np.full(n + 1, n), risk) == pytest.approx(binom.cdf(k, n, risk))
-    assert so_few(3, 2, 0.5) == 1  # one point left out of three wrong ones
+            assert p_value(k, np.full(n + 1, n), risk) == pytest.approx(binom.cdf(k, n, risk))
+    assert p_value(3, 2, 0.5) == 1  # one example left out of three wrong ones
 
 
 @pytest.mark.parametrize(("risk", "level"), [(0.05, 0.025), (0.5, 0.25), (0.5, 0.26), (0.001, 0.9)])
-def test_how_many_right_points_it_takes(risk, level):
-    n = needed(risk, level)
+def test_how_many_right_answers_it_takes(risk, level):
+    n = min_examples(risk, level)
     assert (1 - risk) ** n <= level * (1 + 1e-9)
     assert n == 1 or (1 - risk) ** (n - 1) > level * (1 - 1e-9)
 
@@ -79,8 +49,8 @@ def test_how_many_right_points_it_takes(risk, level):
 @pytest.mark.parametrize("even", [False, True])
 def test_all_that_comes_in_is_delta_and_each_share_can_reject(risk, even):
     for n in (*range(1, 300), 5000):
-        counts, shares = rungs(n, risk, 0.05, even=even)
-        assert (counts.size == 0) == (n < needed(risk, 0.05) + 1)
+        counts, shares = allocate_delta(n, risk, 0.05, even=even)
+        assert (counts.size == 0) == (n < min_examples(risk, 0.05) + 1)
         assert math.isclose(shares.sum(), 0.05 if counts.size else 0)
         assert all(1 < count <= n for count in counts)
         for count, share in zip(counts.tolist(), shares.tolist(), strict=True):
@@ -93,7 +63,7 @@ def test_the_walk_is_the_definitions(seed, n, risk, ties):
     kappa, errors = draw(seed, n)
     kappa = np.round(kappa, 1 if ties else 12)
     errors &= np.random.default_rng(seed).random(n) < 0.5
-    theta, _ = promised(kappa.tolist(), errors.tolist(), [([True] * n, risk)], 0.2)
+    theta, _ = walk(kappa.tolist(), errors.tolist(), [([True] * n, risk)], 0.2)
     if theta is None:
         with pytest.raises(Infeasible):
             Threshold.at_risk(kappa, errors, risk, 0.2)
@@ -120,9 +90,9 @@ def test_several_risks_at_once_are_the_definitions(seed, n):
     errors &= np.random.default_rng(seed).random(n) < 0.3
     mask = np.random.default_rng(seed + 1).random(n) < 0.7
     risks = [([True] * n, 0.2), (mask.tolist(), 0.3)]
-    theta, _ = promised(kappa.tolist(), errors.tolist(), risks, 0.2, even=True)
+    theta, _ = walk(kappa.tolist(), errors.tolist(), risks, 0.2, even=True)
     if theta is None:
-        with pytest.raises(Infeasible, match="beside the further risks"):
+        with refuses(Infeasible, "beside the further risks"):
             Threshold.at_risk(kappa, errors, 0.2, 0.2, within={"some": (mask, 0.3)})
         return
     chosen = Threshold.at_risk(kappa, errors, 0.2, 0.2, within={"some": (mask, 0.3)})
@@ -137,7 +107,7 @@ def test_at_coverage():
     assert (tied.theta, tied.coverage) == (0.7, 0.8)  # tied points are accepted together
     assert tied.accepts(kappa).tolist() == [True, True, True, True, False]
     assert Threshold.at_coverage(kappa, 1.0).theta == 0.1
-    assert Threshold.at_coverage(kappa, 1.0).risk_bound is None
+    assert Threshold.at_coverage(kappa, 1.0).risk is None
 
 
 def test_at_coverage_takes_no_point_more_for_a_rounding_error():
@@ -153,7 +123,7 @@ def test_at_risk_accepts_much_and_keeps_below():
     chosen = Threshold.at_risk(kappa, errors, 0.2)
     # The true risk of 0.2 is at coverage 0.4.
     assert 0.37 < chosen.coverage < 0.4
-    assert (chosen.risk, chosen.risk_bound, chosen.delta, chosen.n) == (0.2, 0.2, 0.05, 20_000)
+    assert (chosen.risk, chosen.delta, chosen.n) == (0.2, 0.05, 20_000)
     accepted = chosen.accepts(kappa)
     assert accepted.mean() == chosen.coverage
     assert errors[accepted].mean() < 0.2
@@ -177,56 +147,27 @@ def test_tied_scores_are_accepted_together():
     assert (chosen.theta, chosen.coverage) == (0.9, 0.5)
 
 
-def test_infeasible_says_what_could_be_promised_and_that_can_be():
-    for seed in range(100):
-        kappa, errors = draw(seed, 200)
-        with pytest.raises(Infeasible) as caught:
-            Threshold.at_risk(kappa, errors, 0.001)
-        message = str(caught.value)
-        assert message.startswith(
-            "`risk` must be one that 200 points can promise at delta = 0.05, got 0.001: "
-            "the smallest is about 0."
+@pytest.mark.parametrize("within", [{}, {"some": (np.arange(1000) < 500, 0.3)}])
+def test_infeasible_says_what_can_be_promised_and_that_holds(within):
+    for seed in range(30):
+        kappa, errors = draw(seed, 1000)
+        with refuses(Infeasible, "`risk`", "1000 examples", "0.05", "got 0.001") as caught:
+            Threshold.at_risk(kappa, errors, 0.001, within=within)
+        assert ("further risks" in str(caught.value)) == bool(within)
+        smallest, coverage = map(
+            float, re.search(r"about ([\d.]+), at coverage ([\d.]+);", str(caught.value)).groups()
         )
-        smallest = float(message.split("the smallest is about ")[1].split(",")[0])
-        coverage = float(message.split("at coverage ")[1].split(";")[0])
-        assert Threshold.at_risk(kappa, errors, smallest).coverage == pytest.approx(coverage, 0.01)
+        possible = Threshold.at_risk(kappa, errors, smallest, within=within)
+        assert possible.coverage == pytest.approx(coverage, 0.01)
     assert isinstance(caught.value, InvalidInput)
 
 
 def test_where_nothing_can_be_promised():
-    with pytest.raises(Infeasible) as caught:
+    with refuses(Infeasible, "`risk`", "2 examples", "got 0.5", "None can be promised"):
         Threshold.at_risk([0.5, 0.6], [1, 1], 0.5)
-    assert str(caught.value) == (
-        "`risk` must be one that 2 points can promise at delta = 0.05, got 0.5: "
-        "none can be promised; hold out more points"
-    )
-
-
-def test_infeasible_beside_a_further_risk_says_what_keeps_both():
-    for seed in range(10):
-        kappa, errors = draw(seed, 1000)
-        within = {"some": (np.arange(1000) < 500, 0.3)}
-        with pytest.raises(Infeasible) as caught:
-            Threshold.at_risk(kappa, errors, 0.001, within=within)
-        message = str(caught.value)
-        assert message.startswith(
-            "`risk` must be one that 1000 points can promise at delta = 0.05 beside the further "
-            "risks, got 0.001: the smallest is about 0."
-        )
-        smallest = float(message.split("the smallest is about ")[1].split(",")[0])
-        coverage = float(message.split("at coverage ")[1].split(";")[0])
-        both = Threshold.at_risk(kappa, errors, smallest, within=within)
-        assert both.coverage == pytest.approx(coverage, 0.01)
-
-
-def test_nothing_can_be_promised_beside_a_risk_that_cannot_be_kept():
     errors = np.arange(400) < 200
-    with pytest.raises(Infeasible) as caught:
+    with refuses(Infeasible, "`risk`", "further risks", "got 0.1", "None can be promised"):
         Threshold.at_risk(np.arange(400), errors, 0.1, within={"some": (errors, 0.9)})
-    assert str(caught.value) == (
-        "`risk` must be one that 400 points can promise at delta = 0.05 beside the further risks, "
-        "got 0.1: none can be promised; hold out more points"
-    )
 
 
 def test_row_order_changes_nothing():
@@ -343,99 +284,62 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "facts"),
     [
-        (
-            lambda: Threshold.at_coverage([0.1], 0),
-            "`coverage` must lie in (0, 1], got 0. Write 80 % as 0.8.",
-        ),
-        (
-            lambda: Threshold.at_risk([0.1], [0], 5),
-            "`risk` must lie in (0, 1), got 5. Write 5 % as 0.05.",
-        ),
-        (
-            lambda: Threshold.at_risk([0.1], [0], 1.0),
-            "`risk` must lie in (0, 1), got 1.0. Write 95 % as 0.95.",
-        ),
-        (
-            lambda: Threshold.at_risk([0.5], [0], 0.1, delta=1),
-            "`delta` must lie in (0, 1), got 1. Write 95 % as 0.95.",
-        ),
-        (
-            lambda: Threshold.at_risk([0.1], [0.5], 0.1),
-            "`errors` must be 0 (right) or 1 (wrong), got 0.5 at row 0. "
-            "Compare the loss with a limit first.",
-        ),
+        (lambda: Threshold.at_coverage([0.1], 0), ["`coverage`", "got 0", "0.8"]),
+        (lambda: Threshold.at_risk([0.1], [0], 5), ["`risk`", "got 5", "0.05"]),
+        (lambda: Threshold.at_risk([0.1], [0], 1.0), ["`risk`", "got 1.0", "0.95"]),
+        (lambda: Threshold.at_risk([0.5], [0], 0.1, delta=1), ["`delta`", "got 1", "0.95"]),
+        (lambda: Threshold.at_risk([0.1], [0.5], 0.1), ["`errors`", "0.5 at row 0"]),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, small="drop"),
-            '`small` must be "refuse" or "join" or "review", got \'drop\'. Choose one of them.',
+            ["`small`", '"refuse"', '"join"', '"review"', "'drop'"],
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, groups=[0.5]),
-            "`groups` must hold one whole number or one string per example, got dtype float64 of "
-            "shape (1,). Pass, for example, the predicted classes.",
+            ["`groups`", "float64", "(1,)"],
         ),
         (
             lambda: Threshold.at_risk([0.1, 0.2], [0, 1], 0.1, groups=["a"]),
-            "`groups` must have one value per example of `confidence`, got 1 for 2. "
-            "Pass both from the same examples.",
+            ["`groups`", "`confidence`", "1 for 2"],
         ),
         (
             lambda: Threshold.at_risk([0.1], [0], 0.1, groups=[1], within={"a": ([True], 0.1)}),
-            "`within` must be left out where `groups` are given, got both: promise the further "
-            "risks for all points, or a risk for each group",
+            ["`within`", "`groups`", "got both"],
         ),
-        (
-            lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": 0.1}),
-            "`within['a']` must be a mask and a limit, got float: write (y_hat == 3, 0.01)",
+        *(
+            (
+                lambda pair=pair: Threshold.at_risk([0.1], [0], 0.1, within={"a": pair}),
+                ["`within['a']`", *facts],
+            )
+            for pair, facts in [
+                (0.1, ["float", "(y_hat == 3, 0.01)"]),
+                (([False], 0.1), ["True", "y_hat == 3"]),
+                (([3], 0.1), ["int64", "y_hat == 3"]),
+                (([True], 2), ["got 2", "0.02"]),
+                (([True], 1.0), ["got 1.0", "0.95"]),
+            ]
         ),
-        (
-            lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([False], 0.1)}),
-            "`within['a']` must be True for some examples and False for the others, got none "
-            "that is True. Pass a comparison, such as y_hat == 3.",
-        ),
-        (
-            lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([3], 0.1)}),
-            "`within['a']` must be True for some examples and False for the others, got dtype "
-            "int64. Pass a comparison, such as y_hat == 3.",
-        ),
-        (
-            lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([True], 2)}),
-            "`within['a']` must lie in (0, 1), got 2. Write 2 % as 0.02.",
-        ),
-        (
-            lambda: Threshold.at_cost([0.1], [0], error=-1, review=1),
-            "`error` must be ≥ 0, got -1. Use at least 0.",
-        ),
-        (
-            lambda: Threshold.at_cost([0.1], [0], error=1, review=-1),
-            "`review` must be ≥ 0, got -1. Use at least 0.",
-        ),
+        (lambda: Threshold.at_cost([0.1], [0], error=-1, review=1), ["`error`", "got -1"]),
+        (lambda: Threshold.at_cost([0.1], [0], error=1, review=-1), ["`review`", "got -1"]),
         (
             lambda: Threshold.at_cost([0.1], [0], error=1, review=1, seed=-1),
-            "`seed` must be a whole number ≥ 0, got -1. Use at least 0.",
-        ),
-        (
-            lambda: Threshold.at_risk([0.1], [0], 0.1, within={"a": ([True], 1.0)}),
-            "`within['a']` must lie in (0, 1), got 1.0. Write 95 % as 0.95.",
+            ["`seed`", "got -1"],
         ),
         (
             lambda: Threshold(0.5, 1.0).accepts([0.1], groups=["a"]),
-            "`groups` must be left out where there is one threshold for all, got some: give them "
-            "to at_risk first",
+            ["`groups`", "left out", "`at_risk`"],
         ),
         (
             lambda: Threshold(0.5, 1.0, groups={"a": 0.5}).accepts([0.1]),
-            "`groups` must have the group of each point, got None: there are thresholds for 1 "
-            "groups",
+            ["`groups`", "got None", "1 group"],
         ),
         (
             lambda: Threshold(0.5, 1.0, groups={"a": 0.5}).accepts([0.1], groups=[1]),
-            "`groups` must be of type str as when the threshold was made, got int: convert them",
+            ["`groups`", "str", "got int"],
         ),
     ],
 )
-def test_refusals(call, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_refusals(call, facts):
+    with refuses(InvalidInput, *facts):
         call()
-    assert str(caught.value) == sentence

@@ -18,6 +18,7 @@ from snapsure import augrc, aurc, eaurc
 from snapsure.errors import InvalidInput
 from snapsure.integrations.torchmetrics import AUGRC, AURC, EAURC
 from tests.support.processes import forked
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.slow
 
@@ -266,58 +267,39 @@ def test_logged_by_lightning(tmp_path):
     assert logged["eaurc"] == pytest.approx(eaurc(kappa, y_hat != data.tensors[1]), abs=1e-6)
 
 
-def sentence(call, *arguments, **options):
-    with pytest.raises(InvalidInput) as caught:
-        call(*arguments, **options)
-    return str(caught.value)
-
-
 def test_options_are_refused_at_construction():
     for metric in (AURC, EAURC, AUGRC):
-        assert sentence(metric, ties="first") == (
-            '`ties` must be "expected" or "threshold", got \'first\'. Choose one of them.'
-        )
-    assert sentence(EAURC, optimal="sum") == (
-        '`optimal` must be "exact" or "integral", got \'sum\'. Choose one of them.'
-    )
+        with refuses(InvalidInput, "`ties`", '"expected"', "'first'"):
+            metric(ties="first")
+    with refuses(InvalidInput, "`optimal`", '"exact"', "'sum'"):
+        EAURC(optimal="sum")
     with pytest.raises(ValueError, match=r"^Unexpected keyword arguments: `optimal`$"):
         AURC(optimal="exact")
 
 
-def test_points_are_refused_at_their_batch():
+def test_examples_are_refused_at_their_batch():
     kappa, errors = points(20)
     metric = fed(EAURC(optimal="integral"), kappa, errors)
     broken = kappa.clone()
     broken[3] = float("nan")
-    assert sentence(metric.update, broken, errors) == (
-        "`kappa` must be finite, got 1 NaN (first at row 3). Drop or impute them."
-    )
-    assert sentence(metric.update, kappa, errors[:19]) == (
-        "`losses` must have one value per example of `kappa`, got 19 for 20. "
-        "Pass both from the same examples."
-    )
-    assert sentence(metric.update, kappa[None], errors) == (
-        "`kappa` must be 1-D (n,), got shape (1, 20). Pass one row per call."
-    )
-    assert sentence(metric.update, kappa[:0], errors[:0]) == (
-        "`kappa` must hold at least one value, got shape (0,). Pass a non-empty set."
-    )
-    assert sentence(metric.update, kappa, errors * 0.5) == (
-        "`losses` must be 0/1 errors for the integral, got 0.5: "
-        'use the exact sum, method="exact" (in `eaurc`: optimal="exact")'
-    )
-    assert sentence(metric.update, torch.tensor([2**60, 2**60 + 1]), errors[:2]) == (
-        "`kappa` must be exact in float64, got int64 values that are not: "
-        "rank or rescale the scores first"
-    )
+    for batch, facts in (
+        ((broken, errors), ["`kappa`", "1 NaN", "row 3"]),
+        ((kappa, errors[:19]), ["`losses`", "`kappa`", "19 for 20"]),
+        ((kappa[None], errors), ["`kappa`", "1-D", "(1, 20)"]),
+        ((kappa[:0], errors[:0]), ["`kappa`", "(0,)"]),
+        ((kappa, errors * 0.5), ["`losses`", "0/1", "got 0.5"]),
+        ((torch.tensor([2**60, 2**60 + 1]), errors[:2]), ["`kappa`", "float64", "int64"]),
+    ):
+        with refuses(InvalidInput, *facts):
+            metric.update(*batch)
     assert metric.compute().item() == eaurc(kappa, errors, optimal="integral")
-    assert sentence(metric, broken, errors)  # by `forward`, which empties the metric first
+    with refuses(InvalidInput, "`kappa`"):
+        metric(broken, errors)  # by `forward`, which empties the metric first
     assert metric.kappa_bits == []
 
 
 # torchmetrics says the same, as a warning.
 @pytest.mark.filterwarnings("ignore:The ``compute`` method of metric AURC was called before")
-def test_no_points_at_all():
-    assert sentence(AURC().compute) == (
-        "`kappa` must hold at least one value, got shape (0,). Pass a non-empty set."
-    )
+def test_no_examples_at_all():
+    with refuses(InvalidInput, "`kappa`", "(0,)"):
+        AURC().compute()

@@ -35,6 +35,7 @@ from snapsure.errors import InvalidInput, NotFitted
 from snapsure.evaluation import Splits, choose
 from snapsure.integrations.trees import score_stages
 from tests.support.processes import run
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.slow
 
@@ -236,7 +237,7 @@ def test_continued_training():
 
 
 @pytest.mark.parametrize("name", ["gradient", "xgb", "lgbm"])
-def test_sparse_points(name):
+def test_sparse_inputs(name):
     model, (x, y) = fitted(name, "three"), halves("three")[1]
     same = score_stages(model, csc_matrix(x), y).kappa("softmax") == score_stages(model, x).kappa(
         "softmax"
@@ -245,7 +246,7 @@ def test_sparse_points(name):
 
 
 @pytest.mark.parametrize("data", DATA)
-def test_sure_points_do_not_collapse(data):
+def test_confident_answers_do_not_collapse(data):
     """Against the softmax of the same margins in 28 digits."""
     (x, y), (points, _) = halves(data)
     model = xgb(25, learning_rate=1.0, min_child_weight=0.0, reg_lambda=0.0).fit(x, y)
@@ -288,7 +289,7 @@ def digits_table(request):
     return score_stages(model, x[500:], y[500:])
 
 
-def test_the_whole_way_to_a_page(digits_table, tmp_path):
+def test_end_to_end_to_a_page(digits_table, tmp_path):
     """AES, PES and LES, judged, and on the page what the functions give."""
     table = digits_table
     found = evaluate(table, protocol=Splits(2), resamples=100)
@@ -331,12 +332,6 @@ def test_no_library_is_loaded_before_a_model_of_it():
     assert {"xgboost", "lightgbm", "catboost", "torch"}.isdisjoint(told.stdout.split())
 
 
-def sentence(kind, *arguments, **options):
-    with pytest.raises(kind) as caught:
-        score_stages(*arguments, **options)
-    return str(caught.value)
-
-
 def test_models_that_are_not_known():
     (x, y), _ = halves("three")
     for model in (
@@ -346,13 +341,9 @@ def test_models_that_are_not_known():
         make_pipeline(StandardScaler(), LogisticRegression()),
     ):
         last = model[-1] if isinstance(model, Pipeline) else model
-        assert sentence(InvalidInput, model.fit(x / x.max(axis=0), y), x, y) == (
-            "`model` must be one of GradientBoostingClassifier, HistGradientBoostingClassifier, "
-            "XGBClassifier, Booster, LGBMClassifier, CatBoostClassifier, CatBoost, or a Pipeline "
-            f"or search over one, got {type(last).__name__}: of another model, stack the class "
-            "probabilities of its stages (of one with partial_fit, predict_proba after each epoch) "
-            "in ScoreTable.from_probabilities(probs, y)"
-        )
+        facts = "`model`", "XGBClassifier", "Booster", "CatBoost", f"got {type(last).__name__}"
+        with refuses(InvalidInput, *facts, "ScoreTable.from_probabilities"):
+            score_stages(model.fit(x / x.max(axis=0), y), x, y)
 
 
 def same_table(a, b):
@@ -381,10 +372,8 @@ def test_a_search_is_scored_as_the_best_that_it_found():
         RandomizedSearchCV(pipe, rounds, n_iter=2, cv=2),
         make_pipeline(StandardScaler(), GridSearchCV(gradient(3), {"n_estimators": [2, 5]}, cv=2)),
     ):
-        before = sentence(NotFitted, search, x)
-        assert before == (
-            f"`model` must be fitted, got {type(search).__name__} that is not: call fit first"
-        )
+        with refuses(NotFitted, "`model`", type(search).__name__, "fit"):
+            score_stages(search, x)
         table = score_stages(search.fit(*train), x, y)
         inner = search[-1] if isinstance(search, Pipeline) else search
         assert table.epochs[-1] == next(iter(inner.best_params_.values()))
@@ -392,10 +381,8 @@ def test_a_search_is_scored_as_the_best_that_it_found():
         final = search.predict_proba(x)[np.arange(len(y)), table.y_hat]
         np.testing.assert_allclose(table.kappa("softmax")[-1], final, rtol=1e-12)
     without = GridSearchCV(pipe, rounds, cv=2, refit=False).fit(*train)
-    assert sentence(InvalidInput, without, x) == (
-        "`model` must train its best again on all points, got GridSearchCV(refit=False): leave out "
-        "`refit`"
-    )
+    with refuses(InvalidInput, "`model`", "GridSearchCV(refit=False)", "`refit`"):
+        score_stages(without, x)
 
 
 @pytest.mark.parametrize("name", ["xgb", "xgb softmax", "xgb forests", "xgb vector leaves"])
@@ -469,10 +456,8 @@ def test_a_plain_catboost_is_its_classifier(data):
     )
     same_table(score_stages(plain, Pool(points), truth), score_stages(plain, points, truth))
     regression = CatBoost(settings | {"loss_function": "RMSE"}).fit(x, y)
-    assert sentence(InvalidInput, regression, points) == (
-        "`model` must have the objective Logloss or CrossEntropy or MultiClass, got RMSE: train "
-        "for class probabilities that sum to 1"
-    )
+    with refuses(InvalidInput, "`model`", "Logloss or CrossEntropy or MultiClass", "got RMSE"):
+        score_stages(regression, points)
 
 
 def test_what_raw_boosters_are_refused_for():
@@ -480,30 +465,24 @@ def test_what_raw_boosters_are_refused_for():
     dart = xgboost.train(
         {"booster": "dart", "objective": "binary:logistic"}, xgboost.DMatrix(x, y > 0), 2
     )
-    assert sentence(InvalidInput, dart, x).startswith(
-        "`model` must be boosted with gbtree, got dart, "
-    )
+    with refuses(InvalidInput, "`model`", "gbtree", "got dart"):
+        score_stages(dart, x)
     regression = lightgbm.train({"verbose": -1}, lightgbm.Dataset(x, y), 2)
-    assert sentence(InvalidInput, regression, x).startswith(
-        "`model` must have the objective binary or multiclass, got regression: "
-    )
-    assert sentence(NotFitted, xgboost.Booster(), x) == (
-        "`model` must be trained, got a Booster without rounds: train it first"
-    )
+    with refuses(InvalidInput, "`model`", "binary or multiclass", "got regression"):
+        score_stages(regression, x)
+    with refuses(NotFitted, "`model`", "Booster without rounds"):
+        score_stages(xgboost.Booster(), x)
     names = load_wine().target_names
     for booster in (fitted("xgb", "three").get_booster(), fitted("lgbm", "three").booster_):
-        assert sentence(InvalidInput, booster, x, names[y]) == (
-            "`y` must hold classes that the model was trained on, got 'class_0' at row 0: a "
-            "Booster has no names for its classes: number them 0…2"
-        )
+        with refuses(InvalidInput, "`y`", "got 'class_0' at row 0", "Booster", "0…2"):
+            score_stages(booster, x, names[y])
 
 
 @pytest.mark.parametrize("make", [gradient, histogram, xgb, lgbm, catboost])
 def test_models_that_are_not_fitted(make):
     model = make(3)
-    assert sentence(NotFitted, model, np.zeros((2, 3))) == (
-        f"`model` must be fitted, got {type(model).__name__} that is not: call fit first"
-    )
+    with refuses(NotFitted, "`model`", type(model).__name__, "fit"):
+        score_stages(model, np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize(
@@ -517,10 +496,8 @@ def test_models_that_are_not_fitted(make):
 )
 def test_boosting_whose_stages_are_no_models(model, required, got):
     (x, y), _ = halves("two")
-    assert sentence(InvalidInput, model.fit(x, y), x) == (
-        f"`model` must be boosted with {required}, got {got}, whose first trees are not the model "
-        f"as it was after as many rounds: train with {required}"
-    )
+    with refuses(InvalidInput, "`model`", required, f"got {got}", f"Train with {required}"):
+        score_stages(model.fit(x, y), x)
 
 
 def test_the_first_trees_of_dart_are_another_model():
@@ -557,40 +534,25 @@ def test_objectives_without_probabilities(model, allowed, got):
         "lgbm": "binary or multiclass",
         "catboost": "Logloss or CrossEntropy or MultiClass",
     }[allowed]
-    assert sentence(InvalidInput, model.fit(x, y), x) == (
-        f"`model` must have the objective {words}, got {got}: "
-        "train for class probabilities that sum to 1"
-    )
+    with refuses(InvalidInput, "`model`", words, f"got {got}", "class probabilities"):
+        score_stages(model.fit(x, y), x)
 
 
-def test_points_and_stages_that_do_not_fit():
+def test_classes_and_stages_that_do_not_fit():
     model, (x, y) = fitted("xgb", "three"), halves("three")[1]
-    assert sentence(InvalidInput, model, x, np.where(y == 2, 3, y)) == (
-        "`y` must hold classes that the model was trained on, got 3 at row "
-        f"{np.flatnonzero(y == 2)[0]}: compare with model.classes_"
-    )
-    assert sentence(InvalidInput, model, x, load_wine().target_names[y]) == (
-        "`y` must hold classes that the model was trained on, got 'class_0' at row 0: "
-        "compare with model.classes_"
-    )
-    assert sentence(InvalidInput, model, x, y[:-1]) == (
-        f"`y` must have one value per example of `X`, got {len(y) - 1} for {len(y)}. "
-        "Pass both from the same examples."
-    )
-    assert sentence(InvalidInput, model, x, y[:, None]) == (
-        f"`y` must be 1-D (n,), got shape ({len(y)}, 1): one class per point is needed"
-    )
-    assert sentence(InvalidInput, model, x, stages=[3, 13]) == (
-        "`stages` must lie in 1…12, got 13: the model predicts with 12 rounds, ask for no others"
-    )
-    assert sentence(InvalidInput, model, x, stages=0) == (
-        "`stages` must be a whole number ≥ 1, got 0. Use at least 1."
-    )
     many = xgb(3).fit(x, np.stack([y == 0, y == 1], axis=1))
-    assert sentence(InvalidInput, many, x) == (
-        f"`model.predict(X)` must be 1-D (n,), got shape ({len(y)}, 2): "
-        "one class per point is needed"
-    )
+    foreign, names = np.where(y == 2, 3, y), load_wine().target_names[y]
+    for arguments, options, facts in (
+        ((model, x, foreign), {}, ["`y`", f"got 3 at row {np.flatnonzero(y == 2)[0]}", "classes_"]),
+        ((model, x, names), {}, ["`y`", "got 'class_0' at row 0", "classes_"]),
+        ((model, x, y[:-1]), {}, ["`y`", "`X`", f"{len(y) - 1} for {len(y)}"]),
+        ((model, x, y[:, None]), {}, ["`y`", "1-D", f"({len(y)}, 1)"]),
+        ((model, x), {"stages": [3, 13]}, ["`stages`", "12", "got 13"]),
+        ((model, x), {"stages": 0}, ["`stages`", "got 0"]),
+        ((many, x), {}, ["`model.predict(X)`", "1-D", f"({len(y)}, 2)"]),
+    ):
+        with refuses(InvalidInput, *facts):
+            score_stages(*arguments, **options)
 
 
 def test_probabilities_of_any_other_model_make_the_same_table():

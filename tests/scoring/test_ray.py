@@ -322,7 +322,7 @@ def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
             time.sleep(0.2)
         stdout, stderr = run.communicate()
     assert run.returncode == 0, stderr
-    assert stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 points>\n"
+    assert stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 examples>\n"
     assert [line for line in stderr.splitlines() if "rows" not in line] == []
     assert addresses
     assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}

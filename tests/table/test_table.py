@@ -12,6 +12,7 @@ import pytest
 from snapsure import ScoreTable, _json
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table._packed import pack, unpack
+from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
 PROBS = RNG.dirichlet(np.ones(4), size=(5, 30))
@@ -82,74 +83,61 @@ def test_split_parts_are_disjoint_and_whole(table):
     assert (rest.epochs == table.epochs).all()
 
 
-def sentence(kind, call, *arguments, **options):
-    with pytest.raises(kind) as caught:
-        call(*arguments, **options)
-    return str(caught.value)
+ZEROS, LABELS = np.zeros((2, 3)), np.zeros((2, 3), int)
+FOREIGN = np.where(Y == 3, 4, Y)
 
 
-def test_what_it_does_not_have(table):
-    assert sentence(InvalidInput, table.kappa, "entropy") == (
-        "`name` must be one of softmax, mc_dropout, got 'entropy': "
-        "score that κ first, or choose one of these"
-    )
-    unlabelled = ScoreTable.from_probabilities(PROBS)
-    assert sentence(InvalidInput, lambda: unlabelled.errors) == (
-        "`y` must be known to tell errors, got a table without labels: score data that has labels"
-    )
+@pytest.mark.parametrize(
+    ("make", "facts"),
+    [
+        (lambda: ScoreTable({}, LABELS), ["`kappas`", "got none", "{name: (T, n)}"]),
+        (lambda: ScoreTable({"a": ZEROS + 5}, LABELS), ["`kappas['a']`", "got 5 … 5"]),
+        (lambda: ScoreTable({"labels": ZEROS}, LABELS), ["`kappas`", "y_hat", "got 'labels'"]),
+        (lambda: ScoreTable({"a": ZEROS}, LABELS.T), ["`labels`", "(2, 3)", "(3, 2)"]),
+        (
+            lambda: ScoreTable({"a": ZEROS, "b": ZEROS[:1]}, LABELS),
+            ["`kappas['b']`", "(2, 3)", "(1, 3)"],
+        ),
+        (lambda: ScoreTable({"a": ZEROS}, LABELS, [0, 1]), ["`y`", "(3,)", "(2,)"]),
+        (lambda: ScoreTable({"a": ZEROS}, LABELS, epochs=[2, 1]), ["`epochs`", "[2, 1]"]),
+        (lambda: ScoreTable({"a": ZEROS}, LABELS + 0.5), ["`labels`", "float64"]),
+        (lambda: ScoreTable.from_kappa([0.5, 0.6]), ["`kappa`", "2-D", "(2,)"]),
+        (lambda: ScoreTable.from_probabilities(PROBS[0]), ["`probs`", "(30, 4)"]),
+        (
+            lambda: ScoreTable.from_probabilities(spoilt(3)),
+            ["`probs`", "sum of 3 at snapshot 2, row 7", "softmax"],
+        ),
+        (
+            lambda: ScoreTable.from_probabilities(spoilt(np.nan)),
+            ["`probs`", "sum of nan at snapshot 2, row 7"],
+        ),
+        (
+            lambda: ScoreTable.from_probabilities(PROBS, FOREIGN),
+            ["`y`", "0…3", f"got 4 at row {np.flatnonzero(Y == 3)[0]}"],
+        ),
+        (lambda: ScoreTable.from_probabilities(PROBS).errors, ["`y`", "without labels"]),
+        (lambda: ScoreTable.from_probabilities(PROBS).kappa("x"), ["`name`", "softmax", "'x'"]),
+        *(
+            (
+                lambda f=f: ScoreTable.from_probabilities(PROBS).split(f),
+                ["`fraction`", f"{f} of 30"],
+            )
+            for f in (0.001, 0.999)
+        ),
+    ],
+)
+def test_what_is_refused(make, facts):
+    with refuses(InvalidInput, *facts):
+        make()
 
 
-def test_what_does_not_fit():
-    kappa, labels = np.zeros((2, 3)), np.zeros((2, 3), int)
-    assert sentence(InvalidInput, ScoreTable, {}, labels) == (
-        "`kappas` must name at least one κ, got none: pass {name: (T, n)}"
-    )
-    assert sentence(InvalidInput, ScoreTable, {"a": kappa + 5}, labels) == (
-        "`kappas['a']` must lie in [0, 1], got 5 … 5: map the score to [0, 1] first"
-    )
-    assert sentence(InvalidInput, ScoreTable, {"labels": kappa}, labels) == (
-        "`kappas` must have names of letters, digits and _, and none of labels, logits, y, y_hat, "
-        "got 'labels': name it otherwise"
-    )
-    assert sentence(InvalidInput, ScoreTable, {"a": kappa}, labels.T) == (
-        "`labels` must have shape (2, 3), got (3, 2): pass the same points"
-    )
-    assert sentence(InvalidInput, ScoreTable, {"a": kappa, "b": kappa[:1]}, labels) == (
-        "`kappas['b']` must have shape (2, 3), got (1, 3): pass the same points"
-    )
-    assert sentence(InvalidInput, ScoreTable, {"a": kappa}, labels, [0, 1]) == (
-        "`y` must have shape (3,), got (2,): pass the same points"
-    )
-    assert sentence(InvalidInput, ScoreTable, {"a": kappa}, labels, epochs=[2, 1]) == (
-        "`epochs` must rise, got [2, 1]: sort the snapshots by epoch"
-    )
-    assert sentence(InvalidInput, ScoreTable, {"a": kappa}, labels + 0.5) == (
-        "`labels` must hold whole numbers, got dtype float64. Pass class numbers."
-    )
+def spoilt(factor):
+    probs = PROBS.copy()
+    probs[2, 7] *= factor
+    return probs
 
 
-def test_probabilities_that_are_none():
-    assert sentence(InvalidInput, ScoreTable.from_probabilities, PROBS[0]) == (
-        "`probs` must be (snapshots, points, classes), got shape (30, 4): "
-        "stack one array of class probabilities per snapshot"
-    )
-    logits = PROBS.copy()
-    logits[2, 7] *= 3
-    assert sentence(InvalidInput, ScoreTable.from_probabilities, logits) == (
-        "`probs` must be ≥ 0 and sum to 1 over the classes, got a sum of 3 at snapshot 2, row 7: "
-        "apply softmax first"
-    )
-    logits[2, 7] = np.nan
-    assert "got a sum of nan at snapshot 2, row 7" in sentence(
-        InvalidInput, ScoreTable.from_probabilities, logits
-    )
-    assert sentence(InvalidInput, ScoreTable.from_probabilities, PROBS, np.where(Y == 3, 4, Y)) == (
-        "`y` must lie in 0…3, or be −1 for examples of none of the classes, got 4 at row "
-        f"{np.flatnonzero(Y == 3)[0]}. Number the classes as the model does."
-    )
-
-
-def test_every_answer_to_a_point_of_no_class_is_wrong(tmp_path):
+def test_every_answer_to_an_example_of_no_class_is_wrong(tmp_path):
     y = np.where(Y == 3, -1, Y)
     table = ScoreTable.from_probabilities(PROBS, y)
     assert table.errors[y == -1].all()
@@ -160,44 +148,31 @@ def test_every_answer_to_a_point_of_no_class_is_wrong(tmp_path):
     assert (unpack(tmp_path / "table.npz").y == y).all()
 
 
-def test_a_split_keeps_the_order_of_the_points():
+def test_a_split_keeps_the_order_of_the_examples():
     kappa = np.linspace(0, 1, 50)
     for part in ScoreTable.from_kappa([kappa]).split(0.5, seed=3):
         assert (np.diff(part.kappa("softmax")[0]) > 0).all()
 
 
-@pytest.mark.parametrize("fraction", [0.001, 0.999])
-def test_a_split_that_leaves_nothing(table, fraction):
-    assert sentence(InvalidInput, table.split, fraction) == (
-        f"`fraction` must leave points on both sides, got {fraction} of 30: "
-        "choose another, or score more points"
-    )
-
-
 def test_folders_that_are_no_table(tmp_path, table):
-    assert sentence(InvalidInput, ScoreTable.open, tmp_path) == (
-        f"{tmp_path} must hold a finished score table, got no table.json: "
-        "check the path, or let scoring finish"
-    )
+    with refuses(InvalidInput, tmp_path, "finished score table", "table.json"):
+        ScoreTable.open(tmp_path)
     table.save(tmp_path)
     piece = tmp_path / "softmax" / "epoch-000004.00000.npy"
     piece.write_bytes(piece.read_bytes()[:-8])
-    assert sentence(CorruptFile, ScoreTable.open, tmp_path).startswith(
-        f"{piece} must be the piece that table.json names, got another (its SHA-256 differs): "
-    )
-    told = json.loads((tmp_path / "table.json").read_text())
-    del told["sha256"]
-    (tmp_path / "table.json").write_bytes(_json.text({**told, "hashes": {}}))
+    with refuses(CorruptFile, piece, "SHA-256"):
+        ScoreTable.open(tmp_path)
+    content = json.loads((tmp_path / "table.json").read_text())
+    del content["sha256"]
+    (tmp_path / "table.json").write_bytes(_json.text({**content, "hashes": {}}))
     np.save(piece, np.zeros(3))
-    assert sentence(CorruptFile, ScoreTable.open, tmp_path) == (
-        f"{piece} must hold 30 values, got shape (3,): score again, the rest is kept; or restore it"
-    )
+    with refuses(CorruptFile, piece, "30", "(3,)"):
+        ScoreTable.open(tmp_path)
     piece.write_bytes(piece.read_bytes()[:-8])
-    assert sentence(CorruptFile, ScoreTable.open, tmp_path).startswith(
-        f"{piece} must be as it was written, got one that cannot be read ("
-    )
+    with refuses(CorruptFile, piece, "cannot be read"):
+        ScoreTable.open(tmp_path)
     (tmp_path / "table.json").write_text("{")
-    with pytest.raises(CorruptFile, match=r"table\.json .* got no JSON.* score again"):
+    with refuses(CorruptFile, "table.json", "no JSON", "core again"):
         ScoreTable.open(tmp_path)
 
 
@@ -309,10 +284,8 @@ def test_a_reader_beside_a_save_sees_a_whole_table(tmp_path, table):
 
 def test_a_table_is_not_saved_among_scores_that_are_not_finished(tmp_path, table):
     (tmp_path / "plan.json").write_text("{}")
-    assert sentence(InvalidInput, table.save, tmp_path) == (
-        f"`path` must be a new folder or one of a finished table, got {tmp_path}, where scoring "
-        "has not ended: choose another"
-    )
+    with refuses(InvalidInput, "`path`", tmp_path):
+        table.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
@@ -325,9 +298,6 @@ def test_from_bare_kappa():
     np.testing.assert_array_equal(table.kappa("softmax"), kappa)
     assert ScoreTable.from_kappa(kappa).epochs.tolist() == [1, 2, 3]
     assert ScoreTable.from_kappa(kappa, name="mine").names == ["mine"]
-    assert sentence(InvalidInput, ScoreTable.from_kappa, kappa[0]) == (
-        "`kappa` must be 2-D (snapshots, n), got shape (5,). Reshape it."
-    )
 
 
 def test_some_of_the_snapshots():
@@ -348,10 +318,8 @@ def test_some_of_the_snapshots():
     assert (some.provenance, some.logits is table.logits) == ({"model": "mine"}, False)
     np.testing.assert_array_equal(some.logits, logits)
     for wanted in ([2, 4], [3, 8]):
-        assert sentence(InvalidInput, table.select, wanted) == (
-            "`epochs` must be some of the table's 4, its last (8) among them, got "
-            f"{wanted}: see .epochs"
-        )
+        with refuses(InvalidInput, "`epochs`", "4", "(8)", wanted):
+            table.select(wanted)
 
 
 def test_logits_and_provenance_are_kept(tmp_path):

@@ -1,4 +1,4 @@
-"""From a confidence to the probability of being right."""
+"""Turn a confidence into the probability of being right."""
 
 import math
 from pathlib import Path
@@ -24,19 +24,19 @@ class PlattState(TypedDict):
 class Platt:
     """Logistic regression, without penalty, from κ to "was right".
 
-    It is fitted to the log-odds log κ / (1 − κ) where all κ lie in [0, 1], so that the identity is
-    among the curves it can draw (and later values beyond count as 0 or 1); to κ itself elsewhere.
-    Log-odds end at ±27.6: κ within 10⁻¹² of 0 or of 1 count as that.
+    Where all κ lie in [0, 1], it is fitted to the log-odds log κ / (1 − κ), so that the identity is
+    one of its curves (later values outside count as 0 or 1); elsewhere to κ itself. Log-odds end at
+    ±27.6: κ within 10⁻¹² of 0 or 1 counts as that.
 
-    Where that has no answer (only right or only wrong points, or a κ that parts them perfectly),
-    the targets are Platt's own: (right + 1) / (right + 2) and 1 / (wrong + 2) instead of 1 and 0.
-    A constant κ gives the share of right points.
+    Where this has no solution (only right or only wrong answers, or a κ that separates them
+    perfectly), the targets are Platt's: (right + 1) / (right + 2) and 1 / (wrong + 2) instead of 1
+    and 0. A constant κ gives the share of right answers.
 
     Attributes
     ----------
     coef_ : (slope, intercept)
     log_odds_ : bool
-        Whether they are of the log-odds.
+        Whether they apply to the log-odds of κ.
 
     Examples
     --------
@@ -47,38 +47,39 @@ class Platt:
     """
 
     def __init__(self) -> None:
-        self._fitted: tuple[tuple[float, float], bool] | None = None
+        self._state: PlattState | None = None
 
     @property
     def coef_(self) -> tuple[float, float]:
         """Slope and intercept."""
-        return self._known()[0]
+        state = self.as_dict()
+        return state["slope"], state["intercept"]
 
     @property
     def log_odds_(self) -> bool:
-        """Whether they are of the log-odds of κ."""
-        return self._known()[1]
+        """Whether they apply to the log-odds of κ."""
+        return self.as_dict()["log_odds"]
 
     def fit(self, kappa: ArrayLike, errors: ArrayLike) -> "Platt":
-        """Fit on held-out points: κ (n,), errors (n,)."""
+        """Fit to held-out examples: κ (n,), errors (n,)."""
         score = _validate.scores(kappa)
         wrong = _validate.errors(errors, score.shape)
         log_odds = bool(score.min() >= 0 and score.max() <= 1)
-        curve = platt_curve(logit(score) if log_odds else score, wrong)
-        if not math.isfinite(curve[0]):
+        slope, intercept = platt_curve(logit(score) if log_odds else score, wrong)
+        if not math.isfinite(slope):
             raise InvalidInput(
-                "`kappa` must be such that float64 has a slope over it, got values within "
-                f"±{np.abs(score).max():.2g}: multiply them"
+                "`kappa` must not be too small for a finite slope, got values within "
+                f"±{np.abs(score).max():.2g}. Multiply them."
             )
-        self._fitted = curve, log_odds
+        self._state = {"slope": slope, "intercept": intercept, "log_odds": log_odds}
         return self
 
     def predict_proba(self, kappa: ArrayLike) -> Floats:
-        """Probability of being right, (n,)."""
-        (slope, intercept), log_odds = self._known()
+        """Return the probability of being right, (n,)."""
+        slope, intercept = self.coef_
         score = _validate.scores(kappa)
-        with np.errstate(over="ignore"):  # beyond all float64 lie 0 and 1
-            z = slope * (logit(score) if log_odds else score) + intercept
+        with np.errstate(over="ignore"):  # an overflow gives 0 or 1
+            z = slope * (logit(score) if self.log_odds_ else score) + intercept
         return sigmoid(z)
 
     def save(self, path: str | Path) -> None:
@@ -91,20 +92,14 @@ class Platt:
         return cls.from_dict(_json.read(path, "Platt", PlattState))
 
     def as_dict(self) -> PlattState:
-        """The curve, in JSON's types."""
-        (slope, intercept), log_odds = self._known()
-        return {"slope": slope, "intercept": intercept, "log_odds": log_odds}
+        """Return the fitted curve."""
+        if self._state is None:
+            raise NotFitted("Platt must be fitted before use, got one that is not. Call `fit`.")
+        return self._state.copy()
 
     @classmethod
-    def from_dict(cls, content: PlattState) -> "Platt":
-        """What `as_dict` told of."""
+    def from_dict(cls, state: PlattState) -> "Platt":
+        """Restore what `as_dict` returned."""
         platt = cls()
-        platt._fitted = (content["slope"], content["intercept"]), content["log_odds"]
+        platt._state = state
         return platt
-
-    def _known(self) -> tuple[tuple[float, float], bool]:
-        if self._fitted is None:
-            raise NotFitted(
-                "Platt must be fitted before it is used, got one that is not: call .fit"
-            )
-        return self._fitted

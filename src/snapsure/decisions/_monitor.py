@@ -1,9 +1,15 @@
-"""Is the promise still kept? Two alarms on a stream of answers, in fixed memory."""
+"""Is the promise still kept? Two alarms on a stream of answers, in fixed memory.
+
+The evidence may be looked at after every answer. It is the wealth of somebody who bets against a
+hypothesis at fair prices: if the hypothesis is true, the wealth ever grows a hundredfold with
+probability at most 1/100, over all time together (Ville's inequality). So 1 / wealth is a level of
+significance that no number of looks weakens.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 from msgspec import Meta
@@ -11,25 +17,100 @@ from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
 from snapsure._types import Bools, Floats
-from snapsure.decisions._alarm import Alarm
-from snapsure.decisions._betting import Bets, BetsState, CutsState, RankCuts, rate_interval
 from snapsure.decisions._threshold import Threshold
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.metrics._bootstrap import Interval
+from snapsure.metrics import Interval
 
-# What the bets say of the odds of an error, as multiples of what was promised.
+# The bets on the odds of an error, as multiples of what was promised.
 _RISK_ODDS = (1.2, 1.5, 2.0, 3.0, 6.0, 15.0)
-# What they say of the odds that a confidence lies above a cut. Changes of the odds by less than
-# about a fifth find no bet that wins: no stream is quite like its held-out points, and it need not.
+# The bets on the odds that a confidence lies above a cut. Changes of the odds by less than about a
+# fifth win no bet: no stream is exactly like its held-out examples, and it need not be.
 _SHIFT_ODDS = (1 / 3, 2 / 3, 3 / 2, 3.0)
-# The confidences at fitting are cut into so many parts of one size, and one more.
+# The held-out confidences are cut at so many evenly spaced ranks.
 _CUTS = 15
-# Answers at once.
-_BLOCK = 1 << 12
+_ANSWERS_AT_ONCE = 1 << 12
+# Answers per step of betting. Odds to this power must stay a float64.
+_BETS_AT_ONCE = 128
+# Starts within this many answers are about equally likely; later ones less and less.
+_SCALE = 1000
+# The logarithm of no wealth: JSON has no −∞.
+_NOTHING = -1e9
 
 _COUNTS = ("streams", "seen", "accepted", "labelled", "wrong")
 _TERMS = ("theta", "expected_coverage", "promise", "alpha")
 _Fraction = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class Alarm(NamedTuple):
+    """What no longer matches the promise. `str` of it is one sentence.
+
+    Attributes
+    ----------
+    kind : str
+        "risk": more accepted answers are wrong than promised. "shift": the confidences are not
+        distributed as at fitting.
+    since : int
+        When the alarm was raised, from 1 on: for "risk" counted in labelled accepted answers, for
+        "shift" in answers. In a merged monitor it counts the answers of one stream.
+    evidence : float
+        The greatest e-value so far.
+    observed, expected : float
+        The values when it was raised. For "risk": the error rate that the evidence supports, and
+        the promised one. For "shift": the shares of confidences above `cut`, now and before.
+    cut : float or None
+        For "shift", the confidence where the difference is clearest.
+    """
+
+    kind: str
+    since: int
+    evidence: float
+    observed: float
+    expected: float
+    cut: float | None = None
+
+    def __str__(self) -> str:
+        """Describe it in one sentence."""
+        if self.kind == "risk":
+            text = (
+                f"risk above the promise: about {self.observed:.3g} of the accepted answers are "
+                f"wrong, at most {self.expected:.3g} was promised; raised at labelled answer"
+            )
+        else:
+            text = (
+                f"confidences have shifted: about {self.observed:.3g} of them lie above "
+                f"{self.cut:.4g}, {self.expected:.3g} did before; raised at answer"
+            )
+        return f"{text} {self.since:,} (e-value {self.evidence:.3g})"
+
+
+class Crossing(NamedTuple):
+    """The first answer at which the evidence reached its level, and what it is evidence of."""
+
+    point: int  # from 1 on
+    question: int
+    expected: float  # the chance of yes under the hypothesis
+    observed: float  # the chance of yes that the wealth supports
+
+
+class BetsState(TypedDict):
+    """What a file holds of bets."""
+
+    points: _json.Count
+    now: float
+    peak: float
+    crossing: Crossing | None
+    log_wealth: list[float]
+
+
+class CutsState(TypedDict):
+    """What a file holds of cuts."""
+
+    kappa: list[float]
+    ties: list[float]
+    above: list[_json.Count]
+    gaps: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    seed: Annotated[int, Meta(ge=0)]  # of any length
+    drawn: _json.Count
 
 
 class _MonitorState(TypedDict):
@@ -50,38 +131,37 @@ class _MonitorState(TypedDict):
 
 
 class Monitor:
-    """Watches the answers of a deployed classifier: is its threshold still to be trusted?
+    """Watches the answers of a deployed classifier: does its threshold still hold?
 
-    Two alarms, in fixed memory, that may be looked at after every answer:
+    There are two alarms, in fixed memory. You may look at them after every answer:
 
-    - "risk", where labels come back: the error rate among accepted answers is above the promise.
-      It bets against "each accepted answer whose label comes back is wrong with probability at most
-      `risk`, given those before".
-    - "shift", where none do: confidences are not distributed as at fitting. It bets against
-      "the confidences at fitting and those of the stream are exchangeable". Given that, the rank of
-      an answer among all before it is uniform whatever the distribution, so the chance of
-      lying above a cut, which is a fixed rank of those at fitting, is known exactly: the share of
-      the gaps between all earlier confidences that lie above it. That there were only so many
-      points at fitting is thereby accounted for. Ties are ordered at random, by `seed`.
+    - "risk", where labels come back: the error rate among accepted answers exceeds the promise. It
+      bets against "each labelled accepted answer is wrong with probability at most `risk`, given
+      those before".
+    - "shift", without labels: confidences are not distributed as at fitting. It bets against "the
+      held-out confidences and those of the stream are exchangeable". Then the rank of an answer
+      among all before it is uniform, whatever the distribution. So the chance of lying above a cut,
+      which is a fixed rank of the held-out confidences, is known exactly: the share of gaps between
+      all earlier confidences that lie above it. This accounts for a small number of held-out
+      examples. Ties are ordered at random, by `seed`.
 
-    As long as both hypotheses hold, the probability that there is ever any alarm is at most
-    `alpha`, of which each alarm that is on has an equal part. (A promise by `Threshold.at_risk` is
-    itself broken with probability delta, which comes on top.) An alarm stays.
+    As long as both hypotheses hold, the probability of any alarm, ever, is at most `alpha`, split
+    equally between the alarms in use. (A promise by `Threshold.at_risk` is itself broken with
+    probability delta, in addition.) An alarm stays on.
 
     Parameters
     ----------
     threshold : Threshold
-        What decides which answers are accepted.
+        Decides which answers are accepted.
     confidence : (n,), n ≥ 15, or None
-        The held-out confidences at fitting, which nothing but the threshold was fitted on; 15 of
-        them are kept. None: no alarm "shift".
+        The held-out confidences, which nothing but the threshold was fitted on; the monitor keeps
+        15 of them. None: no "shift" alarm.
     risk : float or None
-        The risk promised. None: the threshold's `risk_bound`, and if that is None too, no alarm
-        "risk".
+        The promised risk. None: the threshold's `risk`; if that is None too, no "risk" alarm.
     alpha : float
         How probable a false alarm may be, over all time.
     seed : int
-        For the order of ties.
+        Fixes the order of ties.
 
     Raises
     ------
@@ -97,7 +177,7 @@ class Monitor:
     >>> monitor.update(rng.random(20_000))  # answers as they were at fitting
     >>> monitor.alarms
     []
-    >>> monitor.update(rng.random(2000) ** 2)  # less sure
+    >>> monitor.update(rng.random(2000) ** 2)  # less confident
     >>> [alarm.kind for alarm in monitor.alarms]
     ['shift']
     """
@@ -113,32 +193,38 @@ class Monitor:
     ) -> None:
         if not isinstance(threshold, Threshold):
             raise InvalidInput(
-                f"`threshold` must be a Threshold, got {type(threshold).__name__}: "
-                "make one by `Threshold.at_risk`"
+                f"`threshold` must be a Threshold, got {type(threshold).__name__}. "
+                "Choose one by `Threshold.at_risk`."
             )
         if threshold.groups is not None:
             raise InvalidInput(
-                f"`threshold` must be one for all answers, got one for each of "
-                f"{len(threshold.groups)} groups: watch each group by a monitor of its own"
+                "`threshold` must be one for all answers, got one for each of "
+                f"{len(threshold.groups)} groups. Use one monitor per group."
             )
-        promise = threshold.risk_bound if risk is None else risk
+        promise = threshold.risk if risk is None else risk
         if promise is None and confidence is None:
             raise InvalidInput(
-                "a monitor must have something to compare with, got a threshold that promises no "
-                "risk and no `confidence`: pass the held-out confidences, or `risk`"
+                "A monitor must have something to compare with, got a threshold that promises no "
+                "risk and no `confidence`. Pass the held-out confidences, or `risk`."
             )
         if promise is not None:
             promise = _validate.fraction(promise, "risk", open_above=True)
         seed = _validate.count(seed, "seed", least=0)
-        cuts = None if confidence is None else RankCuts(_scores(confidence), _CUTS, seed)
+        cuts = None if confidence is None else RankCuts(_read_scores(confidence), _CUTS, seed)
         alpha = _validate.fraction(alpha, "alpha", open_above=True)
-        self._set_up(_validate.number(threshold.theta, "theta"), promise, alpha, cuts)
-        self._expected_coverage = float(threshold.coverage)
+        theta = _validate.number(threshold.theta, "theta")
+        self._start(theta, float(threshold.coverage), promise, alpha, cuts)
 
-    def _set_up(
-        self, theta: float, promise: float | None, alpha: float, cuts: RankCuts | None
+    def _start(
+        self,
+        theta: float,
+        expected_coverage: float,
+        promise: float | None,
+        alpha: float,
+        cuts: "RankCuts | None",
     ) -> None:
-        self._theta, self._promise, self._alpha, self._cuts = theta, promise, alpha, cuts
+        self._theta, self._expected_coverage = theta, expected_coverage
+        self._promise, self._alpha, self._cuts = promise, alpha, cuts
         level = math.log(((promise is not None) + (cuts is not None)) / alpha)
         self._risk_bets = Bets(1, _RISK_ODDS, level) if promise is not None else None
         self._shift_bets = Bets(_CUTS, _SHIFT_ODDS, level) if cuts is not None else None
@@ -146,39 +232,39 @@ class Monitor:
         self._seen = self._accepted = self._labelled = self._wrong = 0
 
     def __repr__(self) -> str:
-        """What was seen, beside what was expected."""
+        """Show what was observed, beside what was expected."""
         of = "" if self._streams == 1 else f" of {self._streams} streams"
-        said = [f"{self.seen:,} answers{of}"]
+        parts = [f"{self.seen:,} answers{of}"]
         if self.coverage is not None:
-            said.append(f"{self.coverage:.3g} accepted ({self._expected_coverage:.3g} at fitting)")
+            parts.append(f"{self.coverage:.3g} accepted ({self._expected_coverage:.3g} at fitting)")
         if self.risk is not None:
             promised = "" if self._promise is None else f" (at most {self._promise:.3g} promised)"
-            said.append(f"{self.labelled:,} labelled: risk {self.risk.estimate:.3g}{promised}")
-        alarms = [alarm.kind for alarm in self.alarms]
-        said.append(f"alarm: {' and '.join(alarms)}" if alarms else "no alarm")
-        return f"<Monitor: {', '.join(said)}>"
+            parts.append(f"{self.labelled:,} labelled: risk {self.risk.estimate:.3g}{promised}")
+        alarms = " and ".join(alarm.kind for alarm in self.alarms)
+        parts.append(f"alarm: {alarms}" if alarms else "no alarm")
+        return f"<Monitor: {', '.join(parts)}>"
 
     @property
     def seen(self) -> int:
-        """How many answers there were."""
+        """The number of answers."""
         return self._seen
 
     @property
     def labelled(self) -> int:
-        """How many accepted answers there were whose label came back."""
+        """The number of accepted answers whose label came back."""
         return self._labelled
 
     @property
     def coverage(self) -> float | None:
-        """Share of the answers that were accepted; None before the first."""
+        """The share of answers that were accepted; None before the first answer."""
         return self._accepted / self._seen if self._seen else None
 
     @property
     def risk(self) -> Interval | None:
-        """Share of errors among accepted answers whose label came back; None before the first.
+        """The error rate among labelled accepted answers; None before the first of them.
 
-        With an interval that holds at all times together with probability 1 − alpha, if the
-        answers are independent and the error rate stays the same.
+        Its interval holds at all times together with probability 1 − alpha, if the answers are
+        independent and the error rate is constant.
         """
         if not self._labelled:
             return None
@@ -186,36 +272,35 @@ class Monitor:
 
     @property
     def evidence(self) -> dict[str, float]:
-        """The greatest e-value so far of each alarm that is on, against its hypothesis."""
+        """The greatest e-value so far of each alarm in use, against its hypothesis."""
         return {kind: _exp(bets.peak) for kind, bets in self._bets()}
 
     @property
     def alarms(self) -> list[Alarm]:
-        """What is wrong, "risk" first; empty as long as nothing is."""
-        found = []
+        """The alarms that are on, "risk" first."""
+        alarms = []
         for kind, bets in self._bets():
-            what = bets.crossing
-            # Each of several streams must show the evidence for all.
-            if what is not None and bets.peak >= bets.level + math.log(self._streams):
+            # One of several streams must show enough evidence for all of them.
+            enough = bets.level + math.log(self._streams)
+            if bets.crossing is not None and bets.peak >= enough:
+                since, question, expected, observed = bets.crossing
                 cut = None
                 if kind == "shift" and self._cuts is not None:
-                    cut = float(self._cuts.kappa[what.question])
-                evidence = _exp(bets.peak)
-                alarm = Alarm(kind, what.point, evidence, what.observed, what.expected, cut)
-                found.append(alarm)
-        return found
+                    cut = float(self._cuts.kappa[question])
+                alarms.append(Alarm(kind, since, _exp(bets.peak), observed, expected, cut))
+        return alarms
 
     def update(self, confidence: ArrayLike, errors: ArrayLike | None = None) -> None:
-        """Take in new answers, each once. A batch that is refused leaves all as it was.
+        """Add new answers, each once. A batch that is refused leaves the monitor unchanged.
 
-        How a stream is cut into batches changes nothing (beyond the last digits of the evidence).
+        How a stream is cut into batches does not matter (beyond the last digits of the evidence).
 
         Parameters
         ----------
         confidence : (n,) or one number
-            Of all answers, accepted or not.
+            The confidence of all answers, accepted or not.
         errors : (n,), one number, or None
-            0 (right), 1 (wrong), NaN or None where the label is not known. For labels that come
+            0 (right), 1 (wrong), NaN or None where the label is unknown. For labels that come
             later, leave them out here and call `feedback` when they come.
 
         Raises
@@ -223,30 +308,30 @@ class Monitor:
         InvalidInput
             For NaN confidences, other errors, shapes that differ, empty input, or a merged monitor.
         """
-        score = _scores(confidence)
-        labels = None if errors is None else _labels(errors, score)
+        score = _read_scores(confidence)
+        labels = None if errors is None else _read_labels(errors, score)
         self._refuse_if_merged()
-        for low in range(0, score.size, _BLOCK):
-            part = score[low : low + _BLOCK]
+
+        for low in range(0, score.size, _ANSWERS_AT_ONCE):
             if self._cuts is not None and self._shift_bets is not None:
-                self._shift_bets.play(*self._cuts.place(part))
+                self._shift_bets.play(*self._cuts.place(score[low : low + _ANSWERS_AT_ONCE]))
         self._seen += score.size
         self._accepted += int((score >= self._theta).sum())
         if labels is not None:
-            self._learn(score, *labels)
+            self._add_labels(score, *labels)
 
     def feedback(self, confidence: ArrayLike, errors: ArrayLike) -> None:
-        """Take in labels of earlier answers, in the order in which they come, each once.
+        """Add labels of earlier answers, in the order in which they come, each once.
 
-        Whether and when a label comes back must not depend on whether the answer was right: send
-        a random part of the accepted answers to a person, and not the complaints alone.
+        Whether and when a label comes back must not depend on whether the answer was right: send a
+        random part of the accepted answers to review, not only those that draw complaints.
 
         Parameters
         ----------
         confidence : (n,) or one number
-            What the answers had. Those that were not accepted do not count.
+            The confidence of these answers. Those that were not accepted do not count.
         errors : (n,) or one number
-            0 (right), 1 (wrong), NaN or None where the label is still not known.
+            0 (right), 1 (wrong), NaN or None where the label is still unknown.
 
         Examples
         --------
@@ -256,77 +341,90 @@ class Monitor:
         >>> monitor.seen, monitor.labelled
         (3, 1)
         """
-        score = _scores(confidence)
-        labels = _labels(errors, score)
+        score = _read_scores(confidence)
+        labels = _read_labels(errors, score)
         self._refuse_if_merged()
-        self._learn(score, *labels)
+        self._add_labels(score, *labels)
 
-    def _learn(self, score: Floats, known: Bools, wrong: Bools) -> None:
+    def _add_labels(self, score: Floats, known: Bools, wrong: Bools) -> None:
         counted = wrong[known & (score >= self._theta)]
         self._labelled += counted.size
         self._wrong += int(counted.sum())
         if self._risk_bets is not None and self._promise is not None:
             self._risk_bets.play(counted[:, None], np.array([[self._promise]]))
 
-    def merge(self, *others: "Monitor") -> "Monitor":
-        """All streams together, for reading: the order of merges changes no bit.
+    def _refuse_if_merged(self) -> None:
+        if self._streams > 1:
+            raise InvalidInput(
+                f"A merged monitor must not be updated, got one of {self._streams} streams. "
+                "Update its parts, and merge them again."
+            )
 
-        Counts add up. Of each kind, the evidence is the greatest that one of the m streams has
-        shown at any time, and it raises the alarm if it is m times what one stream needs. False
-        alarms stay at most alpha: the greatest evidence of one stream ever reaches m/a with
-        probability at most a/m (Ville), so that one of m does with at most a, and no independence
-        was needed: streams may share the points at fitting. One stream's own alarm, which is one of
-        m chances for a false one, may therefore be none of all together; labels that are few are
-        better sent to one monitor than merged.
+    def merge(self, *others: "Monitor") -> "Monitor":
+        """Return all streams together, for reading; the order of merges does not matter.
+
+        Counts add up. The evidence of each kind is the greatest of the m streams at any time, and
+        raises the alarm at m times what one stream needs. False alarms stay at most alpha: the
+        greatest evidence of one stream ever reaches m/a with probability at most a/m (Ville), so
+        one of m does with at most a, without assuming independence: streams may share their
+        held-out examples. So an alarm of one stream, which is one of m chances for a false alarm,
+        may not be an alarm of all together. Send few labels to one monitor rather than merge.
 
         Merge monitors of different streams, and each once. To resume a stream, `load` it.
 
         Raises
         ------
         InvalidInput
-            If threshold, promise, alpha, or the alarms that are on differ.
+            If threshold, promise, alpha, or the alarms in use differ.
         """
         for other in others:
             if not isinstance(other, Monitor):
                 raise InvalidInput(
-                    f"`others` must be monitors, got {type(other).__name__}: load them first"
+                    f"`others` must be monitors, got {type(other).__name__}. Load them first."
                 )
             if other.terms != self.terms:
                 raise InvalidInput(
                     "`others` must watch the same threshold, promise and alpha, got "
-                    f"{other.terms} for {self.terms}: make all monitors alike"
+                    f"{other.terms} for {self.terms}. Give all monitors the same settings."
                 )
+
+        def rank(bets: Bets | None) -> tuple[float, int]:
+            """Order by evidence; of equals, the alarm that was raised first comes last."""
+            if bets is None:
+                return 0.0, 0
+            return bets.peak, 0 if bets.crossing is None else -bets.crossing.point
+
         everyone = [self, *others]
-        state = max(everyone, key=lambda one: _order(one._shift_bets)).as_dict()
-        riskiest = max(everyone, key=lambda one: _order(one._risk_bets))
+        state = max(everyone, key=lambda one: rank(one._shift_bets)).as_dict()
+        riskiest = max(everyone, key=lambda one: rank(one._risk_bets))
         state["risk_bets"] = riskiest.as_dict()["risk_bets"]
         for name in _COUNTS:
             state[name] = sum(one.as_dict()[name] for one in everyone)
         return Monitor.from_dict(state)
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON, exactly: what `load` reads goes on as this would have."""
+        """Write it as JSON, exactly: what `load` reads continues as this would have."""
         _json.write(path, "Monitor", self.as_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> "Monitor":
         """Read what `save` wrote."""
-        content = _json.read(path, "Monitor", _MonitorState)
+        state = _json.read(path, "Monitor", _MonitorState)
         try:
-            return cls.from_dict(content)
+            return cls.from_dict(state)
         except (TypeError, ValueError, ArithmeticError):  # parts that contradict each other
             raise CorruptFile(
-                f"{path} must be a saved Monitor, got terms and alarms that none has: restore it, "
-                "or save it again"
+                f"{path} must be a saved Monitor, got terms and alarms that contradict each other. "
+                "Restore it, or save it again."
             ) from None
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> "Monitor":
-        """What `as_dict` told of."""
+        """Restore what `as_dict` returned."""
         monitor = cls.__new__(cls)
-        cuts = None if state["cuts"] is None else RankCuts.restored(state["cuts"])
-        monitor._set_up(state["theta"], state["promise"], state["alpha"], cuts)
-        monitor._expected_coverage = state["expected_coverage"]
+        cuts = None if state["cuts"] is None else RankCuts.from_state(state["cuts"])
+        theta, expected_coverage, promise, alpha = (state[name] for name in _TERMS)
+        monitor._start(theta, expected_coverage, promise, alpha, cuts)
         for name in _COUNTS:
             setattr(monitor, f"_{name}", state[name])
         for kind, bets in monitor._bets():
@@ -334,51 +432,247 @@ class Monitor:
         return monitor
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, in JSON's types."""
+        """Return all of it, in JSON's types."""
         state = {name: getattr(self, f"_{name}") for name in (*_TERMS, *_COUNTS)}
         for name in ("risk_bets", "shift_bets", "cuts"):
             part = getattr(self, f"_{name}")
             state[name] = None if part is None else part.state
         return state
 
-    def _bets(self) -> list[tuple[str, Bets]]:
-        """Those that are on."""
-        all_bets = ("risk", self._risk_bets), ("shift", self._shift_bets)
-        return [(kind, bets) for kind, bets in all_bets if bets is not None]
-
     @property
     def terms(self) -> str:
-        """What monitors that are merged must share."""
+        """What merged monitors must have in common."""
         alarms = " and ".join(kind for kind, _ in self._bets())
         threshold = f"theta {self._theta} at coverage {self._expected_coverage}"
         return f"{threshold}, risk {self._promise}, alpha {self._alpha} on {alarms}"
 
-    def _refuse_if_merged(self) -> None:
-        if self._streams > 1:
+    def _bets(self) -> list[tuple[str, "Bets"]]:
+        """Return the bets of the alarms in use."""
+        both = ("risk", self._risk_bets), ("shift", self._shift_bets)
+        return [(kind, bets) for kind, bets in both if bets is not None]
+
+
+class Bets:
+    """Wealth of bets on yes/no questions: that yes comes more or less often than it should.
+
+    For every question and every m of `odds` there is a bet that the odds of yes are m times those
+    of the hypothesis. An answer multiplies its wealth by the likelihood ratio
+    Lᵢ = (m if yes else 1) / (1 + chance · (m − 1)). Its mean under the hypothesis is 1 where
+    `chance` is the chance of yes given the past, and at most 1 where m > 1 and `chance` is an upper
+    bound. Every bet is placed again at every answer s, with weights w_s that sum to 1, so that a
+    long good time does not use up what a late change needs. The evidence after t answers,
+
+        E_t = mean over bets of Σ_{s ≤ t} w_s Π_{i = s…t} Lᵢ  +  Σ_{s > t} w_s,
+
+    is a mean of nonnegative supermartingales that start at 1, hence one itself: it ever reaches 1/a
+    with probability at most a. All starts of a bet are one number, W_t = (W_{t−1} + w_t) L_t, so
+    memory is fixed.
+
+    Parameters
+    ----------
+    questions : int
+        The number of questions about each answer.
+    odds : sequence of float
+        Above 1: yes is too frequent. Below 1: too rare.
+    level : float
+        The evidence to wait for, as a natural logarithm.
+    """
+
+    def __init__(self, questions: int, odds: Sequence[float], level: float) -> None:
+        self.odds = np.array(odds)
+        self.level = level
+        self.points = 0
+        self.now = self.peak = 0.0  # logarithms of E_t and of its maximum over time
+        self.crossing: Crossing | None = None
+        self._log_wealth = np.full(questions * len(odds), _NOTHING)
+
+    def play(self, yes: Bools, chance: Floats) -> None:
+        """Bet on more answers: yes (n, questions), and its chances, (n or 1, questions)."""
+        for low in range(0, len(yes), _BETS_AT_ONCE):
+            part = slice(low, low + _BETS_AT_ONCE)
+            self._play_block(yes[part], chance if len(chance) == 1 else chance[part])
+
+    def _play_block(self, yes: Bools, chance: Floats) -> None:
+        n, more = len(yes), self.odds[:, None] - 1
+        offset = np.maximum(self._log_wealth, 0.0)  # so that no wealth overflows
+        gain = 1 + yes[:, None, :] * more
+        gain /= 1 + chance[:, None, :] * more
+        gain = gain.reshape(n, -1)
+
+        growth = np.cumprod(gain, axis=0)
+        weights, waiting = start_weights(self.points, n)
+        gain /= growth
+        gain *= weights[:, None] * np.exp(-offset)
+        wealth = np.cumsum(gain, axis=0)
+        wealth += np.exp(self._log_wealth - offset)
+        wealth *= growth
+
+        top = float(offset.max())
+        shares = np.exp(offset - top)
+        evidence = np.log(wealth @ shares / offset.size + waiting * math.exp(-top)) + top
+        highest = float(evidence.max())
+        if self.crossing is None and highest >= self.level:
+            at = int(np.argmax(evidence >= self.level))
+            # The richest question, and what its bets claim, averaged by their wealth.
+            rich = (wealth[at] * shares).reshape(self.odds.size, -1)
+            question = int(np.argmax(rich.sum(axis=0)))
+            expected = float(chance[at % len(chance), question])
+            claims = self.odds * expected / (1 + expected * (self.odds - 1))
+            observed = float(np.average(claims, weights=rich[:, question]))
+            self.crossing = Crossing(self.points + at + 1, question, expected, observed)
+
+        with np.errstate(divide="ignore"):
+            self._log_wealth = np.maximum(np.log(wealth[-1]) + offset, _NOTHING)
+        self.points += n
+        self.now = float(evidence[-1])
+        self.peak = max(self.peak, highest)
+
+    @property
+    def state(self) -> BetsState:
+        """All that changes; JSON reads these floats back exactly."""
+        return {
+            "points": self.points,
+            "now": self.now,
+            "peak": self.peak,
+            "crossing": self.crossing,
+            "log_wealth": self._log_wealth.tolist(),
+        }
+
+    def restore(self, state: BetsState) -> None:
+        """Continue from a state."""
+        log_wealth = np.array(state["log_wealth"], dtype=np.float64)
+        if log_wealth.shape != self._log_wealth.shape:
+            raise ValueError("a wealth for each bet")
+        self.points, self.now, self.peak = state["points"], state["now"], state["peak"]
+        self.crossing = None if state["crossing"] is None else Crossing(*state["crossing"])
+        self._log_wealth = log_wealth
+
+
+def start_weights(points: int, n: int) -> tuple[Floats, Floats]:
+    """Return the weight of a start at each of the next n answers, and of all starts after each.
+
+    Half is at the first answer. What waits after t answers falls from the other half as 1 / ln t.
+    """
+    at = np.arange(points, points + n + 1, dtype=np.float64)
+    logs = 1 + np.log1p(at / _SCALE)
+    # As a product: far out, a difference of what waits is nothing but rounding.
+    weights = 0.5 * np.log1p(1 / (_SCALE + at[:-1])) / (logs[:-1] * logs[1:])
+    if points == 0:
+        weights[0] += 0.5
+    return weights, 0.5 / logs[1:]
+
+
+class RankCuts:
+    """Is a new value above each of some cuts, and how probable was that?
+
+    Cuts are values at fixed ranks of a reference. If reference and stream are exchangeable, a new
+    value falls into each gap between all values before it with the same probability, given the
+    ranks so far: the chance of lying above a cut is the share of gaps above it. Ties are ordered
+    at random: values are pairs of themselves and a uniform number.
+    """
+
+    def __init__(self, reference: Floats, cuts: int, seed: int) -> None:
+        n = reference.size
+        if n < cuts:
             raise InvalidInput(
-                f"a merged monitor must not be updated, got one of {self._streams} streams: "
-                "update its parts, and merge them again"
+                f"`confidence` must hold at least {cuts} held-out examples, got {n}. Hold out more."
             )
+        ties = np.random.default_rng([seed, 0]).random(n)
+        ranks = np.arange(1, cuts + 1) * (n + 1) // (cuts + 1)
+        at = np.lexsort((ties, reference))[ranks - 1]
+        self.kappa, self._ties = reference[at], ties[at]
+        self._above = n + 1 - ranks  # gaps above each cut
+        self._gaps = n + 1
+        self._seed, self._drawn = seed, 0
+
+    def place(self, values: Floats) -> tuple[Bools, Floats]:
+        """Return which values lie above which cuts, and the chance of it: (n, cuts) both."""
+        n = values.size
+        # Number t of the sequence belongs to value t, however values are cut into batches.
+        bits = np.random.PCG64(np.random.SeedSequence([self._seed, 1])).advance(self._drawn)
+        ties = np.random.Generator(bits).random(n)[:, None]
+        column = values[:, None]
+        above, tied = column > self.kappa, column == self.kappa
+        if tied.any():
+            above |= tied & (ties > self._ties)
+
+        count = np.cumsum(above, axis=0)
+        chance = (self._above + count - above) / (self._gaps + np.arange(n))[:, None]
+        self._above = self._above + count[-1]
+        self._gaps += n
+        self._drawn += n
+        return above, chance
+
+    @property
+    def state(self) -> CutsState:
+        """All of it, in JSON's types."""
+        return {
+            "kappa": self.kappa.tolist(),
+            "ties": self._ties.tolist(),
+            "above": self._above.tolist(),
+            "gaps": self._gaps,
+            "seed": self._seed,
+            "drawn": self._drawn,
+        }
+
+    @classmethod
+    def from_state(cls, state: CutsState) -> "RankCuts":
+        """Continue from a state."""
+        if len({len(state["kappa"]), len(state["ties"]), len(state["above"])}) > 1:
+            raise ValueError("a value, a tie and a count for each cut")
+        cuts = cls.__new__(cls)
+        cuts.kappa, cuts._ties = (np.array(state[name], dtype=float) for name in ("kappa", "ties"))
+        cuts._above = np.array(state["above"], dtype=np.int64)
+        cuts._gaps, cuts._seed, cuts._drawn = state["gaps"], state["seed"], state["drawn"]
+        return cuts
 
 
-def _scores(confidence: ArrayLike) -> Floats:
+def rate_interval(yes: int, n: int, alpha: float) -> Interval:
+    """Return the share of yes, and an interval for its chance that holds at all times together.
+
+    It holds the rates p against which a bet spread over all rates by Beta(½, ½) has not won
+    1 / alpha: for independent answers of one rate, p ever lies outside with probability at most
+    alpha.
+    """
+
+    def log_beta(a: float, b: float) -> float:
+        return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+    log_mixture = log_beta(yes + 0.5, n - yes + 0.5) - log_beta(0.5, 0.5)
+
+    def is_inside(p: float) -> bool:
+        likelihood = (yes * math.log(p) if yes else 0.0) + (
+            (n - yes) * math.log1p(-p) if n > yes else 0.0
+        )
+        return log_mixture - likelihood < -math.log(alpha)
+
+    rate = yes / n
+    low = 0.0 if yes == 0 else _bisect(is_inside, rate, 0.0)
+    high = 1.0 if yes == n else _bisect(is_inside, rate, 1.0)
+    return Interval(rate, low, high)
+
+
+def _bisect(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
+    """Find where `is_inside` ends between the two."""
+    for _ in range(100):
+        middle = (inside + outside) / 2
+        if middle in (inside, outside):
+            break
+        inside, outside = (middle, outside) if is_inside(middle) else (inside, middle)
+    return outside
+
+
+def _exp(log: float) -> float:
+    """Return an e-value as a float, at most the largest there is."""
+    return math.exp(min(log, 709.0))
+
+
+def _read_scores(confidence: ArrayLike) -> Floats:
     column = np.atleast_1d(_validate.numbers(confidence, "confidence"))
     return _validate.scores(column, "confidence")
 
 
-def _labels(errors: ArrayLike, score: Floats) -> tuple[Bools, Bools]:
-    alone = errors is None or np.isscalar(errors) or getattr(errors, "ndim", 1) == 0
-    column: Any = [errors] if alone else errors
+def _read_labels(errors: ArrayLike, score: Floats) -> tuple[Bools, Bools]:
+    is_single = errors is None or np.isscalar(errors) or getattr(errors, "ndim", 1) == 0
+    column: Any = [errors] if is_single else errors
     return _validate.errors_known(column, score.shape, of="confidence")
-
-
-def _order(bets: Bets | None) -> tuple[float, int]:
-    """The greatest evidence last; among equals, what was raised first."""
-    if bets is None:
-        return 0.0, 0
-    return bets.peak, 0 if bets.crossing is None else -bets.crossing.point
-
-
-def _exp(log: float) -> float:
-    """An e-value as a float, at most the largest there is."""
-    return math.exp(min(log, 709.0))

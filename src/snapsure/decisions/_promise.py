@@ -1,62 +1,94 @@
-"""Which thresholds are proved to keep a risk: a walk from the surest point on.
+"""Prove which thresholds keep a risk, by exact binomial tests from the most confident example on.
 
-Tied points are accepted together, so a threshold is a group of ties and everything surer. That its
-risk is above the limit is rejected where so few errors would be too rare: an exact binomial
-p-value not above the delta at hand. Delta comes in at rungs that are fixed by the number of points:
+Tied examples are accepted together, so a threshold accepts a group of ties and everything above it.
+The hypothesis that its risk exceeds the limit is rejected where so few errors would be too rare: an
+exact binomial p-value of at most the delta at hand. Delta is allocated to rungs that depend on the
+number of examples alone:
 
-- half of it at the first count where a set without errors could be enough;
-- half in equal shares at n, n/√2, n/2, … points, as far down as a share can reject anything.
+- half of it at the first count at which examples without an error could suffice;
+- half in equal shares at n, n/√2, n/2, … examples, as far down as a share can reject anything.
 
-What was proved hands its delta on to the next threshold, to which the next rung adds its own share;
-at a threshold that is not proved, what was carried is lost, and the next rung begins anew. This is
-the fallback procedure (Wiens 2003). Why it breaks no more than delta of its promises: let T be the
-first threshold that is proved and should not be. The one before it among those that should not be
-was not proved, so the delta that T is tested at came in after that one. These stretches do not
-overlap, each breaks at most what came in on it, and all that comes in is delta.
+A proved threshold passes its delta on to the next one, and the next rung adds its own share. At a
+threshold that is not proved, the delta carried so far is lost, and the next rung starts again. This
+is the fallback procedure (Wiens 2003).
 
-Where a walk begins, the point that fixes the threshold is not counted as a right one: it was chosen
-by its place, and the points above it are an independent sample of what lies above it; it is not.
+Proof that at most delta of the promises are broken: let T be the first threshold that is proved but
+violates the limit. The previous violating threshold was not proved, so the delta at which T is
+tested was allocated after it. These stretches do not overlap, each breaks at most the delta
+allocated on it, and all allocations sum to delta.
+
+Where a walk starts, the example that defines the threshold does not count as right: it was chosen
+by its place. The examples above it are an independent sample of what lies above it; it is not.
 """
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from snapsure._types import Bools, Floats, Ints, Scores
-from snapsure.decisions._binomial import needed, so_few
 from snapsure.metrics._rank import tie_groups
 
 
+def upper_bound(errors: int, n: int, delta: float) -> float:
+    """Return the exact upper bound (Clopper & Pearson) of an error rate at level 1 − delta.
+
+    It is the largest error rate at which `errors` or fewer in n have probability delta.
+    """
+    if errors == n:
+        return 1.0
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+    return float(betaincinv(errors + 1, n - errors, 1 - delta))
+
+
+def p_value(errors: ArrayLike, n: ArrayLike, risk: float) -> Floats:
+    """Return P(Binomial(n, risk) ≤ errors): small where the true risk is hardly above `risk`."""
+    from scipy.special import betainc
+
+    k = np.asarray(errors, dtype=np.float64)
+    right = np.asarray(n, dtype=np.float64) - k
+    p: Floats = betainc(np.maximum(right, 1), k + 1, 1 - risk)
+    return np.where(right > 0, p, 1.0)
+
+
+def min_examples(risk: float, level: float) -> int:
+    """Return how many examples without an error reject a risk at a level."""
+    # Not one more where a power of 1 − risk equals the level.
+    return max(1, math.ceil(math.log(level) / math.log1p(-risk) - 1e-9))
+
+
 class Risk(NamedTuple):
-    """What is known of one risk at each threshold, from the surest on."""
+    """The counts of one risk at each threshold, most confident first."""
 
     limit: float
-    counted: Ints  # points it is taken of
+    counted: Ints  # accepted examples it is about
     wrong: Ints  # errors among them
 
 
 class Rungs(NamedTuple):
-    """Thresholds at which delta comes in, rising, and how much."""
+    """The thresholds at which delta is added, in order, and how much."""
 
     at: Ints
     delta: Floats
 
 
 class Proof(NamedTuple):
-    """The last threshold that was proved (−1: none), and the delta that reached the very last."""
+    """The last threshold that is proved (−1 for none), and the delta carried past the very last."""
 
     last: int
     left: float
 
 
 class Sample:
-    """Points ranked by confidence, and the risks to be kept on them.
+    """Examples ranked by confidence, and the risks to keep on them.
 
-    `within` has further risks, (mask of the points it is taken of, its limit). A threshold is
-    proved where each risk is proved at the full delta (an intersection-union test: one that breaks
-    any of the limits must pass the test of that limit).
+    `within` holds further risks: (mask of the examples it is about, limit). A threshold is proved
+    where each risk is proved at the full delta (an intersection-union test: a threshold that
+    violates any limit must pass the test of that limit).
     """
 
     def __init__(
@@ -74,62 +106,74 @@ class Sample:
 
     @property
     def n(self) -> int:
-        """How many points."""
+        """The number of examples."""
         return int(self.end[-1])
 
     def with_limit(self, limit: float) -> "Sample":
-        """The same points under another limit of the first risk."""
+        """Return the same examples with another limit of the first risk."""
         other = copy(self)
         other.risks = [self.risks[0]._replace(limit=limit), *self.risks[1:]]
         return other
 
     def rungs(self, delta: float) -> Rungs:
-        """Where delta comes in; nowhere if n points cannot prove anything."""
+        """Allocate delta to thresholds; to none if n examples cannot prove anything."""
         strictest = min(risk.limit for risk in self.risks)
-        counts, shares = rungs(self.n, strictest, delta, even=len(self.risks) > 1)
+        counts, shares = allocate_delta(self.n, strictest, delta, even=len(self.risks) > 1)
         at, which = np.unique(np.searchsorted(self.end, counts), return_inverse=True)
         return Rungs(at, np.bincount(which, shares, at.size).astype(np.float64))
 
-    def proves_any(self, delta: float) -> bool:
-        """Whether any walk begins."""
+    def can_prove(self, delta: float) -> bool:
+        """Decide whether any threshold can be proved, without walking."""
         at, shares = self.rungs(delta)
-        p = [so_few(risk.wrong[at], risk.counted[at] - 1, risk.limit) for risk in self.risks]
+        p = [p_value(risk.wrong[at], risk.counted[at] - 1, risk.limit) for risk in self.risks]
         return bool((np.max(p, axis=0) <= shares).any())
 
     def prove(self, rungs: Rungs) -> Proof:
-        """Walk down from the surest point."""
+        """Walk down from the most confident example."""
         last, carried = -1, 0.0
         stops = [*rungs.at.tolist(), self.end.size][1:]
         for start, stop, share in zip(rungs.at.tolist(), stops, rungs.delta.tolist(), strict=True):
-            begins = carried == 0
+            starts_here = carried == 0
             carried += share
-            if any(_p(risk, start, begins) > carried for risk in self.risks):
+            counts = [(r.wrong[start], r.counted[start] - starts_here, r.limit) for r in self.risks]
+            if any(p_value(*each) > carried for each in counts):
                 carried = 0.0
                 continue
-            reached = min(_reached(risk, start, stop, carried) for risk in self.risks)
-            last = reached - 1
-            if reached < stop:
+
+            end = min(_first_unproved(risk, start, stop, carried) for risk in self.risks)
+            last = end - 1
+            if end < stop:
                 carried = 0.0
         return Proof(last, carried)
 
 
-def rungs(n: int, limit: float, delta: float, *, even: bool) -> tuple[Ints, Floats]:
-    """At how many points delta comes in, and how much; with `even`, as much at the first rung.
+def _first_unproved(risk: Risk, start: int, stop: int, delta: float) -> int:
+    """Find the first threshold after `start` that is not proved; only an error can stop a walk."""
+    rises = start + 1 + np.flatnonzero(np.diff(risk.wrong[start:stop]))
+    p = p_value(risk.wrong[rises], risk.counted[rises], risk.limit)
+    unproved = rises[p > delta]
+    return int(unproved[0]) if unproved.size else stop
 
-    Only n, the limit and delta say so, never an error: a share that could not reject its threshold
-    even without an error goes to the others.
+
+def allocate_delta(n: int, limit: float, delta: float, *, even: bool) -> tuple[Ints, Floats]:
+    """Return at how many accepted examples delta is added, and how much.
+
+    It depends on n, the limit and delta alone, never on an error. A share that could not reject its
+    threshold even without an error goes to the others. With `even`, no half goes to the first rung.
     """
     ladder = np.unique(np.ceil(n / 2 ** (np.arange(2 * n.bit_length()) / 2)).astype(np.int64))
-    first = needed(limit, delta / 2) + 1
+    first = min_examples(limit, delta / 2) + 1
     begin = delta / 2 if first <= n and not even else 0.0
+
     while ladder.size:
         share = (delta - begin) / ladder.size
-        reachable = ladder[ladder > needed(limit, share)]
+        reachable = ladder[ladder > min_examples(limit, share)]
         if reachable.size == ladder.size:
             break
         ladder = reachable
+
     if not ladder.size:
-        alone = needed(limit, delta) + 1
+        alone = min_examples(limit, delta) + 1
         return (np.array([alone]), np.array([delta])) if alone <= n else (ladder, np.zeros(0))
     shares = np.full(ladder.size, (delta - begin) / ladder.size)
     if begin:
@@ -137,48 +181,37 @@ def rungs(n: int, limit: float, delta: float, *, even: bool) -> tuple[Ints, Floa
     return ladder, shares
 
 
-def prove_all(samples: Sequence[Sample], delta: float) -> list[Proof]:
-    """One promise for all samples: each begins with an equal share of delta.
+def prove_together(samples: Sequence[Sample], delta: float) -> list[Proof]:
+    """Prove thresholds of several samples under one promise for all of them.
 
-    A sample that is proved to its last point needs its delta no more: what reached that point goes
-    to the others in equal parts, which walk again with more. Delta is only handed on by what was
-    proved and never made, and more of it proves no less, so that all promises together break at
-    most delta (Goeman & Solari 2010, the sequential rejection principle; Holm's is a case of it).
+    Each sample starts with an equal share of delta. A sample that is proved to its last example no
+    longer needs its delta: what is left goes to the others in equal parts, which walk again with
+    more. Only proved thresholds pass delta on, none is created, and more of it proves no less, so
+    all promises together are broken with probability at most delta (Goeman & Solari 2010, the
+    sequential rejection principle; Holm's procedure is a special case).
     """
     share = budget = delta / len(samples)
     rungs = [sample.rungs(share) for sample in samples]
     proofs = [Proof(-1, 0.0) for _ in samples]
-    still = list(range(len(samples)))
-    while still:
-        for i in still:
+    active = list(range(len(samples)))
+
+    while active:
+        for i in active:
             at, shares = rungs[i]
             proofs[i] = samples[i].prove(Rungs(at, shares * (budget / share)))
-        done = {i for i in still if proofs[i].last == samples[i].end.size - 1}
-        still = [i for i in still if i not in done]
-        if not done or not still:
+        done = {i for i in active if proofs[i].last == samples[i].end.size - 1}
+        active = [i for i in active if i not in done]
+        if not done or not active:
             break
-        budget += sum(proofs[i].left for i in done) / len(still)
+        budget += sum(proofs[i].left for i in done) / len(active)
     return proofs
 
 
-def smallest_risk(sample: Sample, delta: float) -> float | None:
-    """The smallest risk, in steps of 0.0001, that these points could have promised."""
+def find_smallest_risk(sample: Sample, delta: float) -> float | None:
+    """Find the smallest risk, in steps of 0.0001, that these examples could have promised."""
     low, high = 0, 10_000
     while high - low > 1:
         middle = (low + high) // 2
-        possible = sample.with_limit(middle / 10_000).proves_any(delta)
-        low, high = (low, middle) if possible else (middle, high)
+        is_possible = sample.with_limit(middle / 10_000).can_prove(delta)
+        low, high = (low, middle) if is_possible else (middle, high)
     return high / 10_000 if high < 10_000 else None
-
-
-def _p(risk: Risk, at: int, begins: bool) -> float:
-    counted = int(risk.counted[at]) - begins
-    return float(so_few(risk.wrong[at], counted, risk.limit))
-
-
-def _reached(risk: Risk, start: int, stop: int, delta: float) -> int:
-    """The first threshold after `start` that is not proved; right points can only help."""
-    rises = start + 1 + np.flatnonzero(np.diff(risk.wrong[start:stop]))
-    p = so_few(risk.wrong[rises], risk.counted[rises], risk.limit)
-    broken = rises[p > delta]
-    return int(broken[0]) if broken.size else stop

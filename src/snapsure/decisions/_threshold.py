@@ -1,22 +1,27 @@
-"""The threshold itself: how it is chosen, what it promises, and how it is kept on disk."""
+"""Choose a threshold on the confidence: by coverage, by a promised risk, or by cost."""
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import numpy as np
 from msgspec import Meta
 from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
-from snapsure._types import Bools
-from snapsure.decisions._cost import cheapest
-from snapsure.decisions._groups import NEVER, Group, Small, thetas
-from snapsure.decisions._promise import Sample, smallest_risk
+from snapsure._types import Array, Bools, Floats, Ints
+from snapsure.decisions._promise import Sample, find_smallest_risk, min_examples, prove_together
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.metrics._bootstrap import Interval
+from snapsure.metrics import Interval
 from snapsure.metrics._rank import tie_groups
+
+Group = int | str
+Small = Literal["refuse", "join", "review"]
+
+_NAMED = 5  # small groups that a message names
+_RESAMPLES, _LEVEL = 1000, 0.95
+_STEPS = 1000  # thresholds that a resample chooses from
 
 
 class ThresholdState(TypedDict):
@@ -33,25 +38,26 @@ class ThresholdState(TypedDict):
 
 
 class Threshold:
-    """Accepts the points whose confidence is at least `theta`, and hands the others to a person.
+    """Accepts answers whose confidence is at least `theta`, and sends the others to review.
 
     Attributes
     ----------
     theta : float
         The threshold, infinite where nothing is accepted. With groups, the highest of theirs.
     coverage : float
-        Share of the points it was made from that it accepts.
+        The share of the held-out examples that it accepts.
     risk, delta : float or None
-        The promise: the risk of what is accepted stays at or below `risk`, with probability
-        1 − delta over draws of the points it was made from. None if nothing was promised.
+        The promise: the risk of accepted answers is at most `risk`, with probability 1 − delta over
+        draws of the held-out examples. None if nothing is promised. No smaller risk is promised: a
+        tighter bound would be another statement about the same examples, with a delta of its own.
     n : int or None
-        How many points it was made from.
+        The number of held-out examples.
     within : dict of str to float
         Further risks of the same promise, by name.
     groups : dict of int or str to float, or None
-        The threshold of each group, infinite for one whose points all go to a person.
+        The threshold of each group, infinite for a group that goes to review as a whole.
     cost : Interval or None
-        Expected cost per point, of a threshold chosen by costs.
+        The expected cost per example, if the threshold was chosen by cost.
 
     Examples
     --------
@@ -82,33 +88,25 @@ class Threshold:
         self.cost = cost
 
     def __repr__(self) -> str:
-        """Threshold, coverage, and promise or cost."""
+        """Show the threshold, its coverage, and its promise or cost."""
         where = f"κ ≥ {self.theta:.6g}"
         if self.groups is not None:
             where = f"one for each of {len(self.groups)} groups"
         promise = "" if self.risk is None else f", risk ≤ {self.risk:.4g} (delta {self.delta:g})"
         promise += "".join(f", of {name} ≤ {limit:.4g}" for name, limit in self.within.items())
-        cost = "" if self.cost is None else f", cost {self.cost.estimate:.4g} per point"
+        cost = "" if self.cost is None else f", cost {self.cost.estimate:.4g} per example"
         return f"<Threshold: {where}, coverage {self.coverage:.3g}{promise}{cost}>"
-
-    @property
-    def risk_bound(self) -> float | None:
-        """What the risk stays under, with probability 1 − delta: the promised risk, no less.
-
-        The tests behind the promise are all of that one risk. A tighter bound of the threshold that
-        they chose would be one more statement about the same points, with a delta of its own.
-        """
-        return self.risk
 
     @classmethod
     def at_coverage(cls, confidence: ArrayLike, coverage: float) -> "Threshold":
-        """The highest threshold that accepts at least this share of the points.
+        """Choose the highest threshold that accepts at least this share of the examples.
 
-        Tied points are accepted together.
+        Tied examples are accepted together.
         """
         score = _validate.scores(confidence, "confidence")
         share = _validate.fraction(coverage, "coverage") * score.size
         theta, end, _ = tie_groups(score, np.zeros(score.size, dtype=np.bool_))
+        # A share such as 0.30000000000000004 must not take one example more.
         at = int(np.searchsorted(end, max(1, math.ceil(share * (1 - 1e-12)))))
         return cls(float(theta[at]), float(end[at] / score.size), n=score.size)
 
@@ -123,37 +121,38 @@ class Threshold:
         within: Mapping[str, tuple[ArrayLike, float]] | None = None,
         small: Small = "refuse",
     ) -> "Threshold":
-        """A threshold whose risk on new points is at most `risk`, with probability 1 − delta.
+        """Choose a threshold that keeps a risk on new examples, with probability 1 − delta.
 
-        Exact binomial tests walk from the surest point on, as far as they prove the risk; half of
-        delta begins at the surest points, the rest at fixed steps further down, so that a few sure
-        mistakes do not end the walk (`_promise.py` has the rule and why it holds).
+        Exact binomial tests walk from the most confident example down, as far as they prove the
+        risk. Half of delta starts at the most confident examples and the rest at fixed steps
+        further down, so that a few confident mistakes do not end the walk (`_promise.py` has the
+        rule and its proof).
 
         Parameters
         ----------
         confidence, errors : (n,)
-            Held-out points like those to come, which nothing was fitted on.
+            Held-out examples like those to come, which nothing was fitted on.
         risk : float
-            The risk to promise, in (0, 1). Choose it before looking at these points: a promise
+            The risk to promise, in (0, 1). Choose it before you look at these examples: a promise
             tried at one risk after another until one fits is broken more often than delta.
         delta : float
-            How often the promise may be broken, over draws of the held-out points.
+            How often the promise may be broken, over draws of the held-out examples.
         groups : (n,) of whole numbers or strings, optional
-            The predicted class of each point, its site, its customer, …: each group gets a
-            threshold of its own, and the promise is that ALL of them keep the risk. A group in
-            which no threshold can be proved goes to a person as a whole.
+            The predicted class, site or customer of each example: each group gets its own
+            threshold, and the promise is that ALL of them keep the risk. A group in which no
+            threshold can be proved goes to review as a whole.
         within : dict of name to (mask, limit), optional
-            Further risks to keep at once: the error rate among accepted points of the mask (n,).
+            Further risks to keep at once: the error rate among accepted examples of the mask (n,).
         small : {"refuse", "join", "review"}
-            What becomes of groups with too few points to promise anything, whatever their errors:
-            refuse them by name, give one threshold to all of them together, or hand all their
-            points to a person.
+            What to do with groups that are too small to promise anything, whatever their errors:
+            raise an error that names them, give all of them one common threshold, or send all
+            their examples to review.
 
         Raises
         ------
         Infeasible
-            If no threshold can be proved (says which risk could have been), or a group is too
-            small.
+            If no threshold can be proved (the message says which risk is possible), or a group is
+            too small.
 
         Examples
         --------
@@ -163,35 +162,37 @@ class Threshold:
         >>> chosen = Threshold.at_risk(confidence, errors, risk=0.2, groups=site)
         >>> chosen.groups[0] < chosen.groups[1]
         True
-        >>> chosen.accepts([0.8, 0.8, 0.8], groups=[0, 1, 2])  # nobody has seen site 2
+        >>> chosen.accepts([0.8, 0.8, 0.8], groups=[0, 1, 2])  # site 2 is unknown
         array([ True, False, False])
         """
         score = _validate.scores(confidence, "confidence")
         wrong = _validate.errors(errors, score.shape, of="confidence")
         limit = _validate.fraction(risk, "risk", open_above=True)
-        share = _validate.fraction(delta, "delta", open_above=True)
+        delta = _validate.fraction(delta, "delta", open_above=True)
         _validate.choice(small, ("refuse", "join", "review"), "small")
+
         if groups is not None:
             if within:
                 raise InvalidInput(
-                    "`within` must be left out where `groups` are given, got both: promise the "
-                    "further risks for all points, or a risk for each group"
+                    "`within` must be left out where `groups` are given, got both. Promise further "
+                    "risks for all examples, or one risk for each group."
                 )
             which = _validate.groups(groups, score.shape, of="confidence")
-            found = thetas(score, wrong, which, limit, share, small)
-            chosen = cls(max(found.values()), 0.0, risk=limit, delta=share, groups=found)
+            thetas = _prove_groups(score, wrong, which, limit, delta, small)
+            chosen = cls(max(thetas.values()), 0.0, risk=limit, delta=delta, groups=thetas)
             chosen.n, chosen.coverage = score.size, float(chosen.accepts(score, which).mean())
             return chosen
-        further = _further(within or {}, score.shape)
+
+        further = _validate_within(within or {}, score.shape)
         sample = Sample(score, wrong, limit, list(further.values()))
-        last = sample.prove(sample.rungs(share)).last
+        last = sample.prove(sample.rungs(delta)).last
         if last < 0:
-            raise _infeasible(sample, limit, share)
+            raise _infeasible(sample, limit, delta)
         return cls(
             float(sample.theta[last]),
             float(sample.end[last] / sample.n),
             risk=limit,
-            delta=share,
+            delta=delta,
             n=sample.n,
             within={name: bound for name, (_, bound) in further.items()},
         )
@@ -200,18 +201,18 @@ class Threshold:
     def at_cost(
         cls, confidence: ArrayLike, errors: ArrayLike, *, error: float, review: float, seed: int = 0
     ) -> "Threshold":
-        """The cheapest threshold: an accepted error costs `error`, a point handed on `review`.
+        """Choose the cheapest threshold: an accepted error costs `error`, a review costs `review`.
 
-        All may be accepted, or none (`theta` is then infinite). `cost` is what a point costs on
-        average, with a 95 % bootstrap interval. The cheapest of many thresholds looks cheaper on
-        the points it was chosen on than it is: resamples choose anew, and by how much their choices
-        flatter themselves is added to the estimate and to the interval. This is an estimate, no
-        promise: `at_risk` makes one.
+        It may accept all examples, or none (`theta` is then infinite). `cost` is the expected cost
+        per example, with a 95 % bootstrap interval. The cheapest of many thresholds looks cheaper
+        on the examples it was chosen on than it is: each resample chooses again, and the mean
+        optimism of these choices is added to the estimate and to the interval. This is an estimate,
+        not a promise: for that, use `at_risk`.
 
         Parameters
         ----------
         confidence, errors : (n,)
-            Held-out points like those to come, which nothing was fitted on.
+            Held-out examples like those to come, which nothing was fitted on.
         error, review : float
             Costs ≥ 0, in one currency.
         seed : int
@@ -228,42 +229,58 @@ class Threshold:
         """
         score = _validate.scores(confidence, "confidence")
         wrong = _validate.errors(errors, score.shape, of="confidence")
-        prices = _validate.at_least(error, 0, "error"), _validate.at_least(review, 0, "review")
+        error = _validate.at_least(error, 0, "error")
+        review = _validate.at_least(review, 0, "review")
         seed = _validate.count(seed, "seed", least=0)
-        theta, coverage, cost = cheapest(score, wrong, *prices, seed)
-        return cls(theta, coverage, n=score.size, cost=cost)
+
+        # Accepting none comes first: of equals, the threshold that accepts fewest is chosen.
+        n = score.size
+        theta, end, loss = tie_groups(score, wrong)
+        accepted, mistakes = np.append(0, end), np.append(0, loss.astype(np.int64))
+        costs = (error * mistakes + review * (n - accepted)) / n
+        at = int(np.argmin(costs))
+
+        resampled, optimism = _resample_costs(accepted, mistakes, at, error, review, seed)
+        low, high = np.quantile(resampled, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]) + optimism
+        return cls(
+            float(theta[at - 1]) if at else math.inf,
+            float(accepted[at] / n),
+            n=n,
+            cost=Interval(float(costs[at]) + optimism, float(low), float(high)),
+        )
 
     def accepts(self, confidence: ArrayLike, groups: ArrayLike | None = None) -> Bools:
-        """Which points to accept, (n,).
+        """Return which answers to accept, (n,).
 
-        With thresholds by group, `groups` has the group of each point. A group that was not there
-        when the threshold was made has no promise, so none of its points is accepted.
+        With thresholds by group, `groups` holds the group of each answer. A group that was not
+        among the held-out examples has no promise, so none of its answers is accepted.
         """
         score = _validate.scores(confidence, "confidence")
         if self.groups is None:
             if groups is not None:
                 raise InvalidInput(
-                    "`groups` must be left out where there is one threshold for all, got some: "
-                    "give them to at_risk first"
+                    "`groups` must be left out where all answers share one threshold, got some. "
+                    "Pass them to `at_risk` first."
                 )
             return score >= self.theta
+
         if groups is None:
             raise InvalidInput(
-                f"`groups` must have the group of each point, got None: there are thresholds for "
-                f"{len(self.groups)} groups"
+                "`groups` must hold the group of each answer, got None. There are thresholds for "
+                f"{len(self.groups)} groups."
             )
         which = _validate.groups(groups, score.shape, of="confidence")
         names, at = np.unique(which, return_inverse=True)
-        known, asked = type(next(iter(self.groups))), type(names[:1].tolist()[0])
-        if known is not asked:
+        known, got = type(next(iter(self.groups))), type(names[:1].tolist()[0])
+        if known is not got:
             raise InvalidInput(
-                f"`groups` must be of type {known.__name__} as when the threshold was made, got "
-                f"{asked.__name__}: convert them"
+                f"`groups` must be of type {known.__name__} as in `at_risk`, got {got.__name__}. "
+                "Convert them."
             )
-        return score >= np.array([self.groups.get(name, NEVER) for name in names.tolist()])[at]
+        return score >= np.array([self.groups.get(name, math.inf) for name in names.tolist()])[at]
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON, the promise with it."""
+        """Write it as JSON, with its promise."""
         _json.write(path, "Threshold", {**self.as_dict()})
 
     @classmethod
@@ -272,7 +289,7 @@ class Threshold:
         return cls.from_dict(_json.read(path, "Threshold", ThresholdState))
 
     def as_dict(self) -> ThresholdState:
-        """Give all of it in JSON's types; an infinite threshold as None."""
+        """Return all of it in JSON's types; an infinite threshold is None."""
         groups = self.groups and [(name, _finite(theta)) for name, theta in self.groups.items()]
         return {
             "theta": _finite(self.theta),
@@ -286,54 +303,19 @@ class Threshold:
         }
 
     @classmethod
-    def from_dict(cls, content: ThresholdState) -> "Threshold":
-        """Make what `as_dict` describes."""
-        groups, cost = content["groups"], content["cost"]
+    def from_dict(cls, state: ThresholdState) -> "Threshold":
+        """Restore what `as_dict` returned."""
+        groups, cost = state["groups"], state["cost"]
         return cls(
-            _from_finite(content["theta"]),
-            content["coverage"],
-            risk=content["risk"],
-            delta=content["delta"],
-            n=content["n"],
-            within=content["within"],
+            _from_finite(state["theta"]),
+            state["coverage"],
+            risk=state["risk"],
+            delta=state["delta"],
+            n=state["n"],
+            within=state["within"],
             groups=None if groups is None else {name: _from_finite(at) for name, at in groups},
             cost=None if cost is None else Interval(*cost),
         )
-
-
-def _further(
-    within: Mapping[str, tuple[ArrayLike, float]], shape: tuple[int, ...]
-) -> dict[str, tuple[Bools, float]]:
-    found = {}
-    for name, pair in within.items():
-        try:
-            mask, limit = pair
-        except (TypeError, ValueError):
-            raise InvalidInput(
-                f"`within[{name!r}]` must be a mask and a limit, got {type(pair).__name__}: "
-                "write (y_hat == 3, 0.01)"
-            ) from None
-        words = f"within[{name!r}]"
-        flags = _validate.mask(mask, shape, words, of="confidence")
-        found[name] = flags, _validate.fraction(limit, words, open_above=True)
-    return found
-
-
-def _infeasible(sample: Sample, limit: float, delta: float) -> Infeasible:
-    smallest = smallest_risk(sample, delta)
-    also = " beside the further risks" if len(sample.risks) > 1 else ""
-    offer = "none can be promised; hold out more points"
-    if smallest is not None:
-        tried = sample.with_limit(smallest)
-        share = sample.end[tried.prove(tried.rungs(delta)).last] / sample.n
-        offer = (
-            f"the smallest is about {smallest:g}, at coverage {share:.3g}; accept that, or hold "
-            "out more points"
-        )
-    return Infeasible(
-        f"`risk` must be one that {sample.n} points can promise at delta = {delta:g}{also}, got "
-        f"{limit:g}: {offer}"
-    )
 
 
 def _finite(theta: float) -> float | None:
@@ -341,4 +323,129 @@ def _finite(theta: float) -> float | None:
 
 
 def _from_finite(theta: float | None) -> float:
-    return NEVER if theta is None else theta
+    return math.inf if theta is None else theta
+
+
+def _validate_within(
+    within: Mapping[str, tuple[ArrayLike, float]], shape: tuple[int, ...]
+) -> dict[str, tuple[Bools, float]]:
+    further = {}
+    for name, pair in within.items():
+        argument = f"within[{name!r}]"
+        try:
+            mask, limit = pair
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"`{argument}` must be a mask and a limit, got {type(pair).__name__}. Write e.g. "
+                "(y_hat == 3, 0.01)."
+            ) from None
+        flags = _validate.mask(mask, shape, argument, of="confidence")
+        further[name] = flags, _validate.fraction(limit, argument, open_above=True)
+    return further
+
+
+def _infeasible(sample: Sample, limit: float, delta: float) -> Infeasible:
+    smallest = find_smallest_risk(sample, delta)
+    remedy = "None can be promised; hold out more examples."
+    if smallest is not None:
+        feasible = sample.with_limit(smallest)
+        share = sample.end[feasible.prove(feasible.rungs(delta)).last] / sample.n
+        remedy = (
+            f"The smallest is about {smallest:g}, at coverage {share:.3g}; accept that, or hold "
+            "out more examples."
+        )
+    also = " beside the further risks" if len(sample.risks) > 1 else ""
+    return Infeasible(
+        f"`risk` must be one that {sample.n} examples can promise at delta = {delta:g}{also}, got "
+        f"{limit:g}. {remedy}"
+    )
+
+
+def _prove_groups(
+    score: Floats, wrong: Bools, groups: Array, limit: float, delta: float, small: Small
+) -> dict[Group, float]:
+    """Return the threshold of each group, under one promise for all of them at once."""
+    names, which = np.unique(groups, return_inverse=True)
+    sets = _join_small_groups(names, np.bincount(which), limit, delta, small)
+
+    # Collect the rows of each set in one pass; groups in no set go to review.
+    set_of_group = np.full(names.size, len(sets))
+    for i, members in enumerate(sets):
+        set_of_group[members] = i
+    set_of_row = set_of_group[which]
+    order = np.argsort(set_of_row, kind="stable")
+    ends = np.searchsorted(set_of_row[order], np.arange(len(sets)), side="right")
+    rows = np.split(order, ends)[: len(sets)]
+
+    samples = [Sample(score[part], wrong[part], limit) for part in rows]
+    thetas: dict[Group, float] = dict.fromkeys(names.tolist(), math.inf)
+    for members, sample, proof in zip(sets, samples, prove_together(samples, delta), strict=True):
+        if proof.last >= 0:
+            thetas |= dict.fromkeys(names[members].tolist(), float(sample.theta[proof.last]))
+    if all(math.isinf(theta) for theta in thetas.values()):
+        raise Infeasible(
+            f"`risk` must be one that some group can promise at delta = {delta:g} for all "
+            f"{len(sets)} together, got {limit:g}. Use a higher risk, or hold out more examples."
+        )
+    return thetas
+
+
+def _join_small_groups(
+    names: Array, sizes: Ints, limit: float, delta: float, small: Small
+) -> list[Ints]:
+    """Return which groups share a threshold. It depends on their sizes alone, never on an error."""
+    least = min_examples(limit, delta / names.size) + 1
+    is_small = sizes < least
+    large = [np.array([i]) for i in np.flatnonzero(~is_small)]
+    rest = np.flatnonzero(is_small)
+    if not rest.size or (small == "review" and large):
+        return large
+    enough = min_examples(limit, delta / (len(large) + 1)) + 1
+    if small == "join" and sizes[rest].sum() >= enough:
+        return [*large, rest]
+
+    counts = [f"{sizes[i]} in {names[i].item()!r}" for i in rest[:_NAMED]]
+    if rest.size > _NAMED:
+        counts.append(f"too few in {rest.size - _NAMED} more")
+    remedy = {
+        "refuse": 'Hold out more examples, or pass small="join" (one threshold for all of them) or '
+        'small="review" (all their examples go to review).',
+        "join": 'Together they are still too few; hold out more examples, or pass small="review".',
+        "review": "No group has enough; hold out more examples.",
+    }[small]
+    raise Infeasible(
+        f"`groups` must each have at least {least} examples to promise a risk of {limit:g} at "
+        f"delta = {delta:g} for {names.size} groups, got {', '.join(counts)}. {remedy}"
+    )
+
+
+def _resample_costs(
+    accepted: Ints, mistakes: Ints, at: int, error: float, review: float, seed: int
+) -> tuple[Floats, float]:
+    """Return the cost of threshold `at` on resamples, and the optimism of choosing it.
+
+    Optimism (Efron 1983): each resample chooses its cheapest threshold again. That threshold costs
+    more on the examples themselves than on the resample; the mean difference is the optimism. The
+    same difference for threshold `at` is subtracted: it is 0 on average, and removes most noise.
+    """
+    n = int(accepted[-1])
+    steps = np.linspace(0, accepted.size - 1, _STEPS).astype(np.int64)
+    candidates = np.unique(np.append(steps, at))
+    own = np.searchsorted(candidates, at)
+    m, k = accepted[candidates], mistakes[candidates]
+    wrong, right = np.diff(k), np.diff(m) - np.diff(k)
+    cells = np.concatenate([wrong, right]) / n
+    full = error * k + review * (n - m)
+
+    rng = np.random.Generator(np.random.SFC64(seed))
+    resampled, optimism = np.empty(_RESAMPLES), 0.0
+    for i in range(_RESAMPLES):
+        draws = rng.multinomial(n, cells)
+        k_drawn = np.append(0, np.cumsum(draws[: wrong.size]))
+        m_drawn = k_drawn + np.append(0, np.cumsum(draws[wrong.size :]))
+        costs = error * k_drawn + review * (n - m_drawn)
+        best = int(np.argmin(costs))
+        gap = (full[best] - costs[best]) - (full[own] - costs[own])
+        optimism += float(gap) / n / _RESAMPLES
+        resampled[i] = costs[own] / n
+    return resampled, optimism

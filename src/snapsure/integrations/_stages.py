@@ -1,8 +1,8 @@
-"""What a scikit-learn classifier was earlier in its training: four ways to know, one table.
+"""What a scikit-learn classifier was earlier in its training.
 
 Boosted trees have their rounds built in, others `staged_predict_proba`; a classifier with
-`partial_fit` is trained epoch by epoch and copied on the way; of any other there is the end alone.
-A pipeline has the stages of its last step, a search those of the best that it finds.
+`partial_fit` is trained epoch by epoch and copied on the way; any other has its final state alone.
+A pipeline has the stages of its last step, a search those of the best model that it finds.
 """
 
 import copy
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone  # type: ignore[import-untyped]
+from sklearn.model_selection._search import BaseSearchCV  # type: ignore[import-untyped]
 from sklearn.pipeline import Pipeline  # type: ignore[import-untyped]
 from sklearn.utils import shuffle  # type: ignore[import-untyped]
 
@@ -19,44 +20,45 @@ from snapsure._spacing import evenly_spaced
 from snapsure._types import Array, Ints
 from snapsure.errors import InvalidInput
 from snapsure.integrations.trees import (
-    chosen_stages,
-    class_ids,
+    choose_stages,
+    find_classes,
     is_boosted,
-    is_search,
-    predicted,
+    predict_classes,
     refuse_no_refit,
     score_stages,
 )
 from snapsure.table import ScoreTable
 
+_NO_PROBABILITIES = "Choose another, or wrap it in CalibratedClassifierCV."
+
 
 class Stages(ABC):
-    """A trained classifier, with what it was after some epochs; the last is what it is."""
+    """A trained classifier, and its states after some epochs; the last is its final state."""
 
     def __init__(self, model: Any, epochs: Ints) -> None:
         self.model, self.epochs = model, epochs
 
     @abstractmethod
     def table(self, X: Any, y: Array | None = None) -> ScoreTable:
-        """κ of the stages in `epochs` for new points, and their classes where known."""
+        """Score the stages in `epochs` on examples, with their classes where known."""
 
     def keep(self, epochs: list[int]) -> None:
         """Forget the stages that answers do not need."""
         self.epochs = np.array(epochs, np.int64)
 
 
-class Boosted(Stages):
+class BoostedStages(Stages):
     """Rounds of boosted trees, by their margins."""
 
     def __init__(self, model: Any, stages: int) -> None:
-        super().__init__(model, chosen_stages(model, stages))
+        super().__init__(model, choose_stages(model, stages))
 
     def table(self, X: Any, y: Array | None = None) -> ScoreTable:
         return score_stages(self.model, X, y, stages=self.epochs.tolist())
 
 
-class Staged(Stages):
-    """What `staged_predict_proba` gives, of AdaBoost and the like."""
+class PredictedStages(Stages):
+    """Stages by `staged_predict_proba`, as of AdaBoost."""
 
     def __init__(self, model: Any, stages: int, X: Any) -> None:
         last = sum(1 for _ in model.staged_predict_proba(X))
@@ -66,11 +68,11 @@ class Staged(Stages):
         wanted = set(self.epochs.tolist())
         each = enumerate(self.model.staged_predict_proba(X), 1)
         chosen = (probabilities for epoch, probabilities in each if epoch in wanted)
-        return _tabled(self.model, X, y, chosen, self.epochs)
+        return _make_table(self.model, X, y, chosen, self.epochs)
 
 
-class Copies(Stages):
-    """Copies of a classifier, made while `partial_fit` trained it."""
+class CopiedStages(Stages):
+    """Copies of a classifier by epoch: of its final state alone, or made during `partial_fit`."""
 
     def __init__(self, copies: dict[int, Any]) -> None:
         super().__init__(copies[max(copies)], np.array(sorted(copies), np.int64))
@@ -78,25 +80,15 @@ class Copies(Stages):
 
     def table(self, X: Any, y: Array | None = None) -> ScoreTable:
         each = (self._copies[epoch].predict_proba(X) for epoch in self.epochs.tolist())
-        return _tabled(self.model, X, y, each, self.epochs)
+        return _make_table(self.model, X, y, each, self.epochs)
 
     def keep(self, epochs: list[int]) -> None:
         super().keep(epochs)
         self._copies = {epoch: self._copies[epoch] for epoch in epochs}
 
 
-class Alone(Stages):
-    """The classifier as it is, and nothing before."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__(model, np.array([1], np.int64))
-
-    def table(self, X: Any, y: Array | None = None) -> ScoreTable:
-        return _tabled(self.model, X, y, [self.model.predict_proba(X)], self.epochs)
-
-
-class Piped(Stages):
-    """A pipeline: the stages of its last step, on points as that sees them."""
+class PipelineStages(Stages):
+    """The stages of a pipeline's last step, on its transformed inputs."""
 
     def __init__(self, before: Pipeline, name: str, last: Stages) -> None:
         super().__init__(Pipeline([*before.steps, (name, last.model)]), last.epochs)
@@ -110,81 +102,85 @@ class Piped(Stages):
         self._last.keep(epochs)
 
 
-def trained(model: Any, X: Any, y: Array, *, stages: int, epochs: int | None, seed: int) -> Stages:
-    """Train a new classifier, and know its stages."""
+def train_stages(
+    model: Any, X: Any, y: Array, *, stages: int, epochs: int | None, seed: int
+) -> Stages:
+    """Train a new classifier, and keep its stages."""
     options: Any = {"stages": stages, "epochs": epochs, "seed": seed}
-    if is_search(model):
-        refuse_no_refit(model, "estimator")  # before it takes its time
-        # The best is trained once more, now with its stages watched.
-        return trained(clone(model).fit(X, y).best_estimator_, X, y, **options)
+    if isinstance(model, BaseSearchCV):
+        refuse_no_refit(model, "estimator")  # before the search takes its time
+        # Train the best once more, to record its stages.
+        return train_stages(clone(model).fit(X, y).best_estimator_, X, y, **options)
     if isinstance(model, Pipeline) and len(model) > 1:
         before, (name, _) = clone(model[:-1]), model.steps[-1]
-        seen = before.fit_transform(X, y)
-        return Piped(before, name, trained(model[-1], seen, y, **options))
-    _has(
+        transformed = before.fit_transform(X, y)
+        return PipelineStages(before, name, train_stages(model[-1], transformed, y, **options))
+
+    _require(
         model,
         "fit",
-        "pass a classifier that is yet to train, or make a table of this one, "
-        "snapsure.integrations.trees.score_stages(model, X, y)",
+        "Pass a classifier that is not yet trained, or make a table of this one by "
+        "snapsure.integrations.trees.score_stages(model, X, y).",
     )
     model = clone(model)
     if stages > 1 and epochs is not None:
-        _has(model, "partial_fit", "leave out `epochs`, or choose another classifier")
-        return _by_epochs(model, X, y, epochs, stages, seed)
+        _require(model, "partial_fit", "Leave out `epochs`, or choose another classifier.")
+        return _train_by_epoch(model, X, y, epochs, stages, seed)
+
     fitted = clone(model).fit(X, y)
-    _has(fitted, "predict_proba", "choose another, or wrap it in CalibratedClassifierCV")
-    if stages == 1:
-        return Alone(fitted)
-    if is_boosted(fitted):
+    _require(fitted, "predict_proba", _NO_PROBABILITIES)
+    if stages > 1 and is_boosted(fitted):
         try:
-            return Boosted(fitted, stages)
+            return BoostedStages(fitted, stages)
         except InvalidInput as error:
-            told = str(error).replace("`model`", "`estimator`")
-            raise InvalidInput(f"{told}, or pass stages=1 to use its end alone") from None
-    if hasattr(fitted, "staged_predict_proba"):
-        return Staged(fitted, stages, X[:1])
-    if hasattr(fitted, "partial_fit") and hasattr(fitted, "n_iter_"):
+            message = str(error).replace("`model`", "`estimator`")
+            raise InvalidInput(f"{message} Or pass stages=1 to use its final state.") from None
+    if stages > 1 and hasattr(fitted, "staged_predict_proba"):
+        return PredictedStages(fitted, stages, X[:1])
+    if stages > 1 and hasattr(fitted, "partial_fit") and hasattr(fitted, "n_iter_"):
         if "early_stopping" in model.get_params():
-            model.set_params(early_stopping=False)  # it has told how many epochs; no more to stop
-        return _by_epochs(model, X, y, int(fitted.n_iter_), stages, seed)
-    return Alone(fitted)
+            model.set_params(early_stopping=False)  # n_iter_ says how many epochs it takes
+        return _train_by_epoch(model, X, y, int(fitted.n_iter_), stages, seed)
+    return CopiedStages({1: fitted})
 
 
-def _by_epochs(model: Any, X: Any, y: Array, epochs: int, stages: int, seed: int) -> Copies:
+def _train_by_epoch(
+    model: Any, X: Any, y: Array, epochs: int, stages: int, seed: int
+) -> CopiedStages:
     wanted = set(evenly_spaced(1, epochs, min(stages, epochs)).tolist())
     copies = {}
     for epoch in range(1, epochs + 1):
-        # Some classifiers draw the same order anew in every call.
+        # Some classifiers draw the same order again in every call.
         rows, classes = shuffle(X, y, random_state=(seed + epoch) % 2**32)
         try:
             model.partial_fit(rows, classes, **({"classes": np.unique(y)} if epoch == 1 else {}))
         except ValueError as error:
             raise InvalidInput(
-                f"`estimator` must be one that partial_fit can train, got "
-                f"{type(model).__name__}, which says {str(error)!r}: follow that, or pass stages=1 "
-                "to train it by fit"
+                "`estimator` must be one that partial_fit can train, got "
+                f"{type(model).__name__}, which says {str(error)!r}. Follow that, or pass stages=1 "
+                "to train it by `fit`."
             ) from error
         if epoch in wanted:
             copies[epoch] = copy.deepcopy(model)
-    _has(copies[epochs], "predict_proba", "choose another, or wrap it in CalibratedClassifierCV")
-    return Copies(copies)
+    _require(copies[epochs], "predict_proba", _NO_PROBABILITIES)
+    return CopiedStages(copies)
 
 
-def _has(model: Any, method: str, advice: str) -> None:
+def _require(model: Any, method: str, remedy: str) -> None:
     if not hasattr(model, method):
         raise InvalidInput(
-            f"`estimator` must have {method}, got {type(model).__name__} without it: {advice}"
+            f"`estimator` must have {method}, got {type(model).__name__} without it. {remedy}"
         )
 
 
-def _tabled(
+def _make_table(
     model: Any, X: Any, y: Array | None, probabilities: Iterable[Array], epochs: Ints
 ) -> ScoreTable:
-    y_hat = predicted(model, X, "estimator")
+    y_hat = predict_classes(model, X, "estimator")
     each = [np.asarray(stage, np.float64) for stage in probabilities]
     labels = np.array([stage.argmax(axis=1) for stage in each])
-    labels[-1] = y_hat  # where two classes are equal, or a classifier decides otherwise
+    labels[-1] = y_hat  # two classes may be equal, or the classifier may decide otherwise
     rows = np.arange(y_hat.size)
     kappa = np.array([np.clip(stage[rows, y_hat], 0.0, 1.0) for stage in each])
-    truth = None if y is None else class_ids(y, model.classes_, "y")
+    truth = None if y is None else find_classes(y, model.classes_, "y")
     return ScoreTable({"softmax": kappa}, labels, truth, y_hat=y_hat, epochs=epochs)

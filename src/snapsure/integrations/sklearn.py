@@ -1,7 +1,7 @@
-"""A classifier of scikit-learn's kind that answers, or hands the point to a person.
+"""A scikit-learn classifier that answers, or sends the example to review.
 
-`SelectiveEstimator` trains any classifier, learns on held-out points how far its answers can be
-trusted, and keeps a promised error rate among those it gives. No PyTorch.
+`SelectiveEstimator` trains any classifier, learns from held-out examples how far to trust its
+answers, and keeps a promised error rate among those it gives. It does not need PyTorch.
 """
 
 from numbers import Real
@@ -28,25 +28,25 @@ from snapsure.decisions import Platt, Threshold
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator, Final
 from snapsure.evaluation._choose import choose_estimator
-from snapsure.integrations._stages import trained
+from snapsure.integrations._stages import train_stages
 from snapsure.table import ScoreTable
 
 __all__ = ["Decision", "SelectiveEstimator"]
 
-_FEWEST = 10  # points to choose by: with fewer, some split has none to judge on
+_MIN_EXAMPLES = 10  # to choose an estimator by: with fewer, some split has none to judge on
 
 
 class Decision(NamedTuple):
-    """What a selective classifier says of n points.
+    """The answers of a selective classifier for n examples.
 
     Attributes
     ----------
     label : (n,) array
-        The classifier's prediction, also where it is not accepted.
+        The predicted class, also where it is not accepted.
     confidence : (n,) float array
         The probability that it is right.
     accepted : (n,) bool array
-        False for points that a person should decide.
+        False for examples to send to review.
     """
 
     label: Array
@@ -57,51 +57,52 @@ class Decision(NamedTuple):
 class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier with a reject option and a promised error rate.
 
-    `fit` trains the classifier on some of the points. The others are held out: they choose how
-    confidence is read off its stages (the final one alone, unless AES, LES, PES or an earlier stage
-    ranks right from wrong better by more than chance), turn it into a probability, and, with
-    `risk`, set the threshold, on a half of them that nothing else has used.
+    `fit` trains the classifier on some of the examples and holds the others out. These choose how
+    to compute the confidence from its stages (from the final one, unless AES, LES, PES or an
+    earlier stage ranks right from wrong significantly better), turn it into a probability, and,
+    with `risk`, set the threshold, on a half of them that nothing else has used.
 
     Parameters
     ----------
     estimator : classifier with `predict_proba`, or a Pipeline or a search over one
-        Of a search (`GridSearchCV`), the best is found on the points that are not held out, and
-        trained once more. Stages are known of scikit-learn's gradient boosting, XGBoost, LightGBM,
-        CatBoost, of what has `staged_predict_proba`, and of what has `partial_fit`, which is called
-        once per epoch (MLPClassifier, SGDClassifier). Any other has its final stage alone.
+        A search (`GridSearchCV`) finds the best model on the examples that are not held out, and
+        that model is trained once more. Stages are available for scikit-learn's gradient boosting,
+        XGBoost, LightGBM, CatBoost, for classifiers with `staged_predict_proba`, and for those with
+        `partial_fit`, which is called once per epoch (MLPClassifier, SGDClassifier). Any other has
+        its final stage alone.
     risk : float, optional
-        The error rate to promise among accepted points; without it, all are accepted.
+        The error rate to promise among accepted examples; without it, all are accepted.
     delta : float
-        How often the promise may be broken, over draws of the held-out points.
+        How often the promise may be broken, over draws of the held-out examples.
     held_out : float
-        The share of the points to hold out, of every class the same.
+        The share of the examples to hold out, the same in every class.
     stages : int
-        The most stages to look at, evenly spaced. 1: the final one alone, trained by `fit`.
+        The most stages to use, evenly spaced. 1: the final one alone, trained by `fit`.
     epochs : int, optional
-        How many epochs `partial_fit` trains; by default as many as the classifier's own `fit` takes
-        (its `n_iter_`), for which it is trained twice.
+        How many epochs to train by `partial_fit`; by default as many as the classifier's own `fit`
+        takes (its `n_iter_`), for which it is trained twice.
     passes : int, optional
         The most stages that an answer may use.
     reject : int, float or str
-        What `predict` answers for points that a person should decide: a number where classes are
-        numbers, a string where they are strings, and none of the classes.
+        What `predict` returns for examples to send to review: a number where classes are numbers, a
+        string where they are strings, and none of the classes.
     random_state : int, RandomState or None
-        Of what is held out and how it is split. The classifier has a seed of its own.
+        Fixes what is held out and how it is split. The classifier has its own seed.
 
     Attributes
     ----------
     estimator_ : classifier or Pipeline
-        Trained on the points that were not held out.
+        Trained on the examples that were not held out.
     classes_ : (classes,) array
     n_features_in_ : int
     feature_names_in_ : (features,) array
         Where `X` has names of type str.
     confidence_estimator_ : Estimator
-        What was chosen; `reason_` says why.
+        The chosen one; `reason_` says why.
     calibration_ : Platt or None
-        From its confidence to a probability; None where it is one.
+        From its confidence to a probability; None where it is one already.
     threshold_ : Threshold or None
-        With the promise; None without `risk`.
+        It holds the promise; None without `risk`.
     stages_ : list of int
         The stages that an answer uses.
 
@@ -141,33 +142,44 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "SelectiveEstimator":
-        """Train on some of the points; learn on the others how far answers can be trusted.
+        """Train on some of the examples; learn from the others how far to trust the answers.
 
         Raises
         ------
         Infeasible
-            If the held-out points cannot prove the risk; says which they could.
+            If the held-out examples cannot prove the risk; the message says which they can.
         InvalidInput
-            If a parameter breaks its rule, or the classifier gives no probabilities.
+            If a parameter breaks its rule, or the classifier has no probabilities.
         """
         self._check_parameters()
         X, y = indexable(X, column_or_1d(y, warn=True))
         check_classification_targets(y)
         self._check_reject(np.unique(y))
         random = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        train, learn, rest = self._parts(y, random)
+
+        # Rows to train on, to choose an estimator by, and (with a risk) to promise by.
+        held = random.permutation(_hold_out(y, self.held_out, random))
+        if held.size < 2:
+            raise InvalidInput(
+                "`X` must have examples to train on and examples to hold out, got "
+                f"{y.size} in {np.unique(y).size} class{'es' * (np.unique(y).size > 1)}. Pass more."
+            )
+        train = np.setdiff1d(np.arange(y.size), held)
+        cut = held.size if self.risk is None else held.size // 2
+        choose, promise = np.sort(held[:cut]), np.sort(held[cut:])
+
         self._train(_safe_indexing(X, train), y[train], int(random.integers(2**31)))
-        table = self._stages.table(_safe_indexing(X, learn), y[learn])
+        table = self._stages.table(_safe_indexing(X, choose), y[choose])
         self._choose(table, int(random.integers(2**31)))
         self.threshold_ = None
         if self.risk is not None:
-            final = self._stages.table(_safe_indexing(X, rest), y[rest])
-            confidence = self._confidence(final)
-            self.threshold_ = Threshold.at_risk(confidence, final.errors, self.risk, self.delta)
+            table = self._stages.table(_safe_indexing(X, promise), y[promise])
+            confidence = self._confidence(table)
+            self.threshold_ = Threshold.at_risk(confidence, table.errors, self.risk, self.delta)
         return self
 
     def predict(self, X: Any) -> Array:
-        """The class of each point, (n,); `reject` where a person should decide."""
+        """Return the class of each example, (n,); `reject` for those to send to review."""
         check_is_fitted(self)
         if self.threshold_ is None:
             return np.asarray(self.estimator_.predict(X)).reshape(-1)
@@ -175,17 +187,17 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         return np.where(accepted, label, self.reject)
 
     def predict_proba(self, X: Any) -> Floats:
-        """Class probabilities of the final classifier, (n, classes), as it gives them."""
+        """Return the class probabilities of the final classifier, (n, classes)."""
         check_is_fitted(self)
         probabilities: Floats = self.estimator_.predict_proba(X)
         return probabilities
 
     def confidence(self, X: Any) -> Floats:
-        """The probability that the predicted class is right, (n,)."""
+        """Return the probability that the predicted class is right, (n,)."""
         return self.decide(X).confidence
 
     def decide(self, X: Any) -> Decision:
-        """Label, confidence, and whether it is accepted, of each point.
+        """Return label, confidence, and whether it is accepted, for each example.
 
         Examples
         --------
@@ -193,7 +205,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         >>> from sklearn.linear_model import LogisticRegression
         >>> X, y = load_iris(return_X_y=True)
         >>> selective = SelectiveEstimator(LogisticRegression(max_iter=1000), random_state=0)
-        >>> selective.fit(X, y).decide(X[:2]).accepted  # no risk is promised: all are accepted
+        >>> selective.fit(X, y).decide(X[:2]).accepted  # without a risk, all are accepted
         array([ True,  True])
         """
         check_is_fitted(self)
@@ -205,7 +217,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         return Decision(self.classes_[table.y_hat], confidence, accepted)
 
     def __sklearn_tags__(self) -> Any:
-        """What the classifier inside takes, but one class per point."""
+        """Return the tags of the classifier inside, but with one class per example."""
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
         tags.input_tags = inner.input_tags
         if inner.classifier_tags is not None:
@@ -228,32 +240,19 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
             return  # nothing is rejected
         words = classes.dtype.kind not in "biuf"
         if not isinstance(self.reject, str if words else Real):
-            advice = "pass reject='reject'" if words else "pass reject=-1, or another number"
+            remedy = "Pass reject='reject'." if words else "Pass reject=-1, or another number."
             raise InvalidInput(
-                f"`reject` must be a {'string' if words else 'number'} as the classes are, got "
-                f"{self.reject!r}: {advice}"
+                f"`reject` must be a {'string' if words else 'number'} like the classes, got "
+                f"{self.reject!r}. {remedy}"
             )
         if self.reject in classes.tolist():
             raise InvalidInput(
-                f"`reject` must be none of the classes, got {self.reject!r}, which is one: pass "
-                "another"
+                f"`reject` must be none of the classes, got {self.reject!r}, which is one. Pass "
+                "another value."
             )
-
-    def _parts(self, y: Array, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-        """Rows to train on, to choose by, and (with a risk) to promise by."""
-        held = random.permutation(_held_out(y, self.held_out, random))
-        if held.size < 2:
-            raise InvalidInput(
-                f"`X` must have points to train on and points to hold out, got "
-                f"{y.size} sample{'s' * (y.size > 1)} of {np.unique(y).size} class"
-                f"{'es' * (np.unique(y).size > 1)}: pass more"
-            )
-        train = np.setdiff1d(np.arange(y.size), held)
-        cut = held.size if self.risk is None else held.size // 2
-        return train, np.sort(held[:cut]), np.sort(held[cut:])
 
     def _train(self, X: Any, y: Array, seed: int) -> None:
-        self._stages = trained(
+        self._stages = train_stages(
             self.estimator, X, y, stages=self.stages, epochs=self.epochs, seed=seed
         )
         self.estimator_ = self._stages.model
@@ -267,7 +266,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         n, wrong = table.y_hat.size, int(table.errors.sum())
         self.confidence_estimator_: Estimator
         self.calibration_: Platt | None
-        if n >= _FEWEST and 1 < wrong < n - 1:
+        if n >= _MIN_EXAMPLES and 1 < wrong < n - 1:
             choice = choose_estimator(table, "softmax", self.passes, seed)
             self.confidence_estimator_, self.calibration_ = choice.estimator, choice.calibration
             self.reason_ = choice.reason
@@ -277,8 +276,8 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
                 self.confidence_estimator_.confidence(table), table.errors
             )
             self.reason_ = (
-                f"the final softmax alone: {wrong} wrong of {n} held-out points are too few to "
-                "choose another by"
+                f"the final softmax: {wrong} wrong of {n} held-out examples are too few to choose "
+                "another"
             )
         self._stages.keep(self.confidence_estimator_.snapshots(table.epochs))
         self.stages_ = self._stages.epochs.tolist()
@@ -288,8 +287,8 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         return score if self.calibration_ is None else self.calibration_.predict_proba(score)
 
 
-def _held_out(y: Array, share: float, random: np.random.Generator) -> Ints:
-    """Rows to hold out, of every class the same share; one point of each is always trained on."""
+def _hold_out(y: Array, share: float, random: np.random.Generator) -> Ints:
+    """Draw rows, the same share of every class; one example of each always stays to train on."""
     codes = np.unique(y, return_inverse=True)[1]
     order = random.permutation(y.size)
     order = order[np.argsort(codes[order], kind="stable")]

@@ -1,7 +1,7 @@
-"""AURC, E-AURC and AUGRC as torchmetrics: fed batch by batch, gathered over all processes.
+"""AURC, E-AURC and AUGRC for torchmetrics: updated by batches, gathered over all processes.
 
-κ higher is surer; losses lower is better. Areas do not add up over batches, so each metric keeps
-all points (16 bytes each) and `compute` gives exactly what the function gives for all of them.
+Areas do not add up over batches, so each metric keeps all examples (16 bytes each), and `compute`
+returns exactly what the function returns for all of them.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from snapsure.metrics import augrc, aurc, eaurc
 
 __all__ = ["AUGRC", "AURC", "EAURC"]
 
-_RESULT = {"mps": torch.float32}  # has no float64
+_RESULT = {"mps": torch.float32}  # it has no float64
 
 
 class _Area(Metric):
-    """Keeps points, and asks a function of (κ, losses) about all of them.
+    """Keeps examples, and computes a function of (κ, losses) of all of them.
 
-    The state is the bits of float64 as int64: a network's `.to(torch.bfloat16)` does not round
-    them, and a device without float64 can hold them.
+    The state holds the bits of float64 as int64: a network's `.to(torch.bfloat16)` does not round
+    them, and a device without float64 can store them.
     """
 
     is_differentiable = False
@@ -48,48 +48,48 @@ class _Area(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the state: a process without points joins the gathering with none of this type."""
+        """The type of the state: a process without examples gathers an empty tensor of it."""
         return torch.int64
 
     def set_dtype(self, dst_type: str | torch.dtype) -> "_Area":
-        """Leave the state as it is: rounded scores would become ties."""
+        """Leave the state unchanged: rounded scores would become ties."""
         return self
 
     def update(self, kappa: ArrayLike | Tensor, losses: ArrayLike | Tensor) -> None:
-        """Add points.
+        """Add examples.
 
         Parameters
         ----------
         kappa : (n,)
-            Confidence, higher is surer.
+            Confidence, higher is more confident.
         losses : (n,)
             0/1 errors, or any loss ≥ 0.
 
         Raises
         ------
         InvalidInput
-            For what the function refuses, an empty batch too; no point is added then.
+            For what the function refuses, also an empty batch; no example is added then.
         """
         given = _validate.numbers(kappa, "kappa")
         scores = _validate.kappa(given)
-        if (scores != given).any():  # they became ranks, which differ from batch to batch
+        if (scores != given).any():  # they became ranks, which differ between batches
             raise InvalidInput(
-                f"`kappa` must be exact in float64, got {given.dtype} values that are not: "
-                "rank or rescale the scores first"
+                f"`kappa` must be exact in float64, got {given.dtype} values that are not. "
+                "Rank or rescale the scores first."
             )
         loss = _validate.losses(losses, scores.shape)
-        self._area(scores, loss)  # for what it alone refuses, such as losses for the integral
+        self._area(scores, loss)  # refuses e.g. losses for the integral
         self.kappa_bits.append(_to_bits(scores).to(self.device))
         self.losses_bits.append(_to_bits(loss).to(self.device))
 
     def compute(self) -> Tensor:
-        """The area over all points of all processes, a float64 scalar; refuses to have none."""
+        """Compute the area of all examples of all processes; there must be at least one."""
         area = self._area(_from_bits(self.kappa_bits), _from_bits(self.losses_bits))
         dtype = _RESULT.get(self.device.type, torch.float64)
         return torch.tensor(area, dtype=dtype, device=self.device)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or a list of them over steps; torchmetrics needs matplotlib for it."""
+        """Draw a value, or a list of values over steps; this needs matplotlib."""
         return self._plot(val, ax)
 
 
@@ -99,9 +99,9 @@ class AURC(_Area):
     Parameters
     ----------
     ties : "expected" or "threshold"
-        Tied points in a random order (its mean, in closed form), or accepted together.
+        Average over all orders of tied examples, or accept them together.
     **options
-        Of `torchmetrics.Metric`, such as `dist_sync_on_step`.
+        Options of `torchmetrics.Metric`, such as `dist_sync_on_step`.
 
     Examples
     --------
@@ -117,16 +117,16 @@ class AURC(_Area):
 
 
 class EAURC(_Area):
-    """AURC above that of the best order in hindsight: `snapsure.eaurc`.
+    """Excess AURC over the best order in hindsight: `snapsure.eaurc`.
 
     Parameters
     ----------
     ties : "expected" or "threshold"
         As for `AURC`.
     optimal : "exact" or "integral"
-        The best order's area as a sum, or by the paper's integral (for 0/1 errors only).
+        The area of the best order as a sum, or by the paper's integral (0/1 errors only).
     **options
-        Of `torchmetrics.Metric`.
+        Options of `torchmetrics.Metric`.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class AUGRC(_Area):
     ties : "expected" or "threshold"
         As for `AURC`.
     **options
-        Of `torchmetrics.Metric`.
+        Options of `torchmetrics.Metric`.
 
     Examples
     --------
@@ -169,7 +169,9 @@ def _to_bits(values: Array) -> Tensor:
 
 
 def _from_bits(bits: list[Tensor] | Tensor) -> Floats:
-    parts = [bits] if isinstance(bits, Tensor) else bits  # gathered over processes, it is one
+    parts = (
+        [bits] if isinstance(bits, Tensor) else bits
+    )  # one tensor after gathering over processes
     whole = torch.cat([torch.empty(0, dtype=torch.int64), *(part.cpu() for part in parts)])
     values: Floats = whole.numpy().view(np.float64)
     return values

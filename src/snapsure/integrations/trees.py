@@ -1,11 +1,15 @@
 """Score tables of boosted trees: a stage of boosting is a snapshot, its epoch the rounds so far.
 
 κ is the softmax of the chosen class, computed in float64 from the margins that trees add up: the
-float32 probabilities of XGBoost collapse onto exactly 1.0. How each library is read:
-`_boosting.py`.
+float32 probabilities of XGBoost collapse onto exactly 1.0. The class of the model decides which
+library is used; none is imported here. To add a library, add a line to `LIBRARIES`.
 """
 
-from collections.abc import Sequence
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +22,8 @@ from sklearn.utils.validation import check_is_fitted  # type: ignore[import-unty
 from snapsure import _validate
 from snapsure._logistic import log_odds, sigmoid
 from snapsure._spacing import evenly_spaced
-from snapsure._types import Array, Ints
+from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput, NotFitted
-from snapsure.integrations._boosting import LIBRARIES, Library, known, one_per_class
 from snapsure.table import ScoreTable
 
 __all__ = ["score_stages"]
@@ -36,28 +39,29 @@ def score_stages(
     model : fitted classifier
         `GradientBoostingClassifier` or `HistGradientBoostingClassifier` of scikit-learn,
         `XGBClassifier`, `LGBMClassifier`, `CatBoostClassifier` or `CatBoost`; a `Booster` of
-        XGBoost or LightGBM, as their `train` returns it; or a `Pipeline` that ends with one of
-        these, or a search over one (`GridSearchCV`), of which the best is scored. The final
-        snapshot is what `model.predict` uses: with early stopping the best round, except of
-        XGBoost's `Booster`, which predicts with all.
+        XGBoost or LightGBM, as their `train` returns it; a `Pipeline` that ends with one of these;
+        or a search over one (`GridSearchCV`), whose best model is scored. The final snapshot is
+        what `model.predict` uses: with early stopping the best round, except for XGBoost's
+        `Booster`, which predicts with all rounds.
     X : (n, features)
-        Points that were not trained on, in any form that `model.predict` takes; of a `Booster`,
-        arrays, data frames and sparse matrices too.
+        Examples that were not trained on, in any form that `model.predict` takes; for a `Booster`
+        also arrays, data frames and sparse matrices.
     y : (n,), optional
-        Their classes, as the model was given them.
+        Their classes, as in the training data.
     stages : int or sequence of int
-        How many stages, evenly spaced over the rounds (all, where there are no more than that), or
-        after which rounds. The final one is always among them.
+        How many stages, evenly spaced over the rounds (at most all), or after which rounds. The
+        final one is always included.
 
     Returns
     -------
     ScoreTable
-        κ is `softmax`. Labels are places in `model.classes_`. 16 bytes per stage and point.
+        κ is `softmax`. Labels are places in `model.classes_`. It takes 16 bytes per stage and
+        example.
 
     Raises
     ------
     InvalidInput
-        For models whose first trees are no earlier model (dart, random forests) or that give no
+        For models whose first trees are not an earlier model (dart, random forests) or that have no
         class probabilities, for unknown classes, and for stages that the model does not have.
 
     Examples
@@ -67,94 +71,47 @@ def score_stages(
     >>> X, y = load_wine(return_X_y=True)
     >>> model = GradientBoostingClassifier(n_estimators=20, random_state=0).fit(X[::2], y[::2])
     >>> score_stages(model, X[1::2], y[1::2])
-    <ScoreTable: softmax; 20 snapshots × 89 points>
+    <ScoreTable: softmax; 20 snapshots × 89 examples>
     """
-    model, X = _innermost(model, X)
-    library = _library_of(model)
-    epochs = _chosen(stages, library.rounds(model))
-    classes = library.classes(model)
-    y_hat = class_ids(_column(library.answers(model, X)), classes, "model.predict(X)")
-    hint = (
-        f"a {type(model).__name__} has no names for its classes: number them 0…{len(classes) - 1}"
-    )
-    told = hint if library.raw else "compare with model.classes_"
-    truth = None if y is None else class_ids(y, classes, "y", told)
-    if truth is not None:
+    while isinstance(model, BaseSearchCV | Pipeline):
+        if isinstance(model, BaseSearchCV):
+            refuse_no_refit(model, "model")
+            _refuse_unfitted(model)
+            model = model.best_estimator_
+        else:
+            _refuse_unfitted(model)
+            X = model[:-1].transform(X) if len(model) > 1 else X
+            model = model[-1]
+    library = _find_library(model)
+    epochs, classes = choose_stages(model, stages), library.classes(model)
+
+    y_hat = find_classes(_flatten(library.answers(model, X)), classes, "model.predict(X)")
+    truth = None
+    if y is not None:
+        hint = "Compare with `model.classes_`."
+        if library.is_raw:
+            name, last = type(model).__name__, len(classes) - 1
+            hint = f"A {name} has no names for its classes; number them 0…{last}."
+        truth = find_classes(y, classes, "y", hint)
         _validate.same_length("X", y_hat.shape, "y", truth.size)
+
     kappa = np.empty((epochs.size, y_hat.size))
     labels = np.empty(kappa.shape, np.int64)
     for i, margins in enumerate(library.margins(model, X, epochs)):
-        z = one_per_class(margins)
+        z = _one_margin_per_class(margins)
         kappa[i], labels[i] = sigmoid(log_odds(z, y_hat)), z.argmax(axis=1)
-    labels[-1] = y_hat  # where two classes are equal, each library has its own rule
+    labels[-1] = y_hat  # each library breaks ties between classes by its own rule
     return ScoreTable({"softmax": kappa}, labels, truth, y_hat=y_hat, epochs=epochs)
 
 
 def is_boosted(model: Any) -> bool:
-    """Whether it is of a class whose stages can be scored."""
-    return known(model) is not None
+    """Whether the stages of models of this class can be scored."""
+    return _library_name(model) is not None
 
 
-def chosen_stages(model: Any, stages: int | Sequence[int]) -> Ints:
-    """After which rounds the stages are, the final one last."""
-    return _chosen(stages, _library_of(model).rounds(model))
-
-
-def refuse_no_refit(search: Any, name: str) -> None:
-    """Refuse a search that is left without its best model."""
-    if not search.refit:
-        raise InvalidInput(
-            f"`{name}` must train its best again on all points, got "
-            f"{type(search).__name__}(refit=False): leave out `refit`"
-        )
-
-
-def is_search(model: Any) -> bool:
-    """Whether it looks for the best of several models, as GridSearchCV does."""
-    return isinstance(model, BaseSearchCV)
-
-
-def _innermost(model: Any, X: Any) -> tuple[Any, Any]:
-    """The classifier inside pipelines and searches, and the points as it sees them."""
-    while True:
-        if is_search(model):
-            refuse_no_refit(model, "model")
-            _refuse_unfitted(model)
-            model = model.best_estimator_
-        elif isinstance(model, Pipeline):
-            _refuse_unfitted(model)
-            X = model[:-1].transform(X) if len(model) > 1 else X
-            model = model[-1]
-        else:
-            return model, X
-
-
-def _library_of(model: Any) -> Library:
-    place = known(model)
-    if place is None:
-        names = dict.fromkeys(name for _, name in LIBRARIES)
-        raise InvalidInput(
-            f"`model` must be one of {', '.join(names)}, or a Pipeline or search over one, got "
-            f"{type(model).__name__}: of another model, stack the class probabilities of its "
-            "stages (of one with partial_fit, predict_proba after each epoch) in "
-            "ScoreTable.from_probabilities(probs, y)"
-        )
-    library = LIBRARIES[place]
-    if not library.raw:
-        _refuse_unfitted(model)
-    return library
-
-
-def _refuse_unfitted(model: Any) -> None:
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        raise NotFitted(
-            f"`model` must be fitted, got {type(model).__name__} that is not: call fit first"
-        ) from None
-
-
-def _chosen(stages: int | Sequence[int], last: int) -> Ints:
+def choose_stages(model: Any, stages: int | Sequence[int]) -> Ints:
+    """Return after which rounds the stages are, the final one last."""
+    last = _find_library(model).rounds(model)
     if np.ndim(stages) == 0:
         k = _validate.count(stages, "stages")  # type: ignore[arg-type]
         return evenly_spaced(1, last, min(k, last))
@@ -162,38 +119,267 @@ def _chosen(stages: int | Sequence[int], last: int) -> Ints:
     outside = wanted[(wanted < 1) | (wanted > last)]
     if outside.size:
         raise InvalidInput(
-            f"`stages` must lie in 1…{last}, got {outside[0]}: the model predicts with {last} "
-            "rounds, ask for no others"
+            f"`stages` must be between 1 and {last}, got {outside[0]}. The model predicts with "
+            f"{last} rounds."
         )
     return np.union1d(wanted, last)
 
 
-def predicted(model: Any, X: Any, name: str) -> Ints:
-    """Places in `model.classes_` of what it predicts."""
-    return class_ids(_column(model.predict(X)), model.classes_, f"{name}.predict(X)")
-
-
-def _column(answers: Any) -> Array:
-    column = np.asarray(answers)
-    # So CatBoost answers, where there are more than two classes.
-    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
-
-
-def class_ids(
-    values: ArrayLike, classes: Array, name: str, hint: str = "compare with model.classes_"
-) -> Ints:
-    """Places of values among the classes."""
-    given = np.asarray(values)
-    if given.ndim != 1:
+def refuse_no_refit(search: Any, name: str) -> None:
+    """Refuse a search that does not keep its best model."""
+    if not search.refit:
         raise InvalidInput(
-            f"`{name}` must be 1-D (n,), got shape {given.shape}: one class per point is needed"
+            f"`{name}` must train its best model on all examples, got "
+            f"{type(search).__name__}(refit=False). Leave out `refit`."
+        )
+
+
+def predict_classes(model: Any, X: Any, name: str) -> Ints:
+    """Return the places in `model.classes_` of what a model predicts."""
+    return find_classes(_flatten(model.predict(X)), model.classes_, f"{name}.predict(X)")
+
+
+def find_classes(
+    values: ArrayLike, classes: Array, name: str, hint: str = "Compare with `model.classes_`."
+) -> Ints:
+    """Return the places of values among the classes."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InvalidInput(
+            f"`{name}` must be 1-D (n,), got shape {array.shape}. Pass one class per example."
         )
     place = {value: i for i, value in enumerate(np.asarray(classes).tolist())}
-    ids = [place.get(value, -1) for value in given.tolist()]
+    ids = [place.get(value, -1) for value in array.tolist()]
     if -1 in ids:
         at = ids.index(-1)
         raise InvalidInput(
             f"`{name}` must hold classes that the model was trained on, got "
-            f"{given.tolist()[at]!r} at row {at}: {hint}"
+            f"{array.tolist()[at]!r} at row {at}. {hint}"
         )
     return np.array(ids, np.int64)
+
+
+def _flatten(answers: Any) -> Array:
+    """Return answers as (n,): CatBoost's are (n, 1) for more than two classes."""
+    column = np.asarray(answers)
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
+
+
+def _one_margin_per_class(margins: Array) -> Floats:
+    """Return margins (n, classes) as float64; for two classes libraries give the second alone."""
+    z = margins.astype(np.float64).reshape(len(margins), -1)
+    return z if z.shape[1] > 1 else np.hstack([np.zeros_like(z), z])
+
+
+def _refuse_unfitted(model: Any) -> None:
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        raise NotFitted(
+            f"`model` must be fitted, got {type(model).__name__} that is not. Call `fit` first."
+        ) from None
+
+
+@dataclass(frozen=True)
+class Library:
+    """How to read the stages of one class of models."""
+
+    rounds: Callable[[Any], int]  # as many as `predict` uses; refuses models without stages
+    margins: Callable[[Any, Any, Ints], Iterator[Array]]  # in log-odds, after each epoch
+    answers: Callable[[Any, Any], Array] = lambda model, X: model.predict(X)
+    classes: Callable[[Any], Array] = lambda model: model.classes_
+    is_raw: bool = False  # not a scikit-learn estimator: classes are 0, 1, 2 …
+
+
+def _staged_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
+    # The exponential loss has probability expit(2 · margin).
+    scale = 2.0 if model.loss == "exponential" else 1.0
+    wanted = set(epochs.tolist())
+    for epoch, margins in enumerate(model.staged_decision_function(X), 1):
+        if epoch in wanted:
+            yield scale * margins
+
+
+def _xgboost_rounds(model: Any) -> int:
+    booster = model.get_booster() if hasattr(model, "get_booster") else model
+    try:
+        rounds = int(booster.num_boosted_rounds())
+    except ValueError:  # XGBoost's error for a model that has seen no data
+        rounds = 0
+    _refuse_untrained(booster, rounds)
+    learner = _xgboost_learner(booster)
+    _refuse_boosting(learner["gradient_booster"]["name"], "gbtree")
+    logistic = ("binary:logistic", "reg:logistic", "multi:softprob", "multi:softmax")
+    _refuse_objective(learner["objective"]["name"], logistic)
+
+    # After early stopping, XGBClassifier predicts with the best round, Booster with all.
+    best = None if booster is model else booster.attr("best_iteration")
+    return rounds if best is None else int(best) + 1
+
+
+def _xgboost_learner(booster: Any) -> Any:
+    return json.loads(booster.save_config())["learner"]
+
+
+def _xgboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
+    # Each stage continues from the margins of the one before: the same sums, bit by bit, as all
+    # rounds from the first, without T² of them.
+    margins, done = None, 0
+    for epoch in epochs.tolist():
+        margins = model.predict(
+            X, output_margin=True, base_margin=margins, iteration_range=(done, epoch)
+        )
+        done = epoch
+        yield margins
+
+
+def _xgboost_booster_margins(booster: Any, X: Any, epochs: Ints) -> Iterator[Array]:
+    matrix, done = _xgboost_matrix(X), 0
+    before = matrix.get_base_margin()  # the matrix may be the user's: restore it
+    try:
+        for epoch in epochs.tolist():
+            margins = booster.predict(matrix, output_margin=True, iteration_range=(done, epoch))
+            yield margins
+            matrix.set_base_margin(margins.ravel())
+            done = epoch
+    finally:
+        matrix.set_base_margin(before)
+
+
+def _xgboost_matrix(X: Any) -> Any:
+    xgboost = sys.modules["xgboost"]  # the model has imported it
+    return X if isinstance(X, xgboost.DMatrix) else xgboost.DMatrix(X, enable_categorical=True)
+
+
+def _xgboost_booster_classes(booster: Any) -> Array:
+    return np.arange(max(2, int(_xgboost_learner(booster)["learner_model_param"]["num_class"])))
+
+
+def _lightgbm_rounds(model: Any) -> int:
+    booster = getattr(model, "booster_", model)
+    rounds = int(booster.current_iteration())
+    _refuse_untrained(booster, rounds)
+    boosting, objective, _ = _lightgbm_settings(booster)
+    _refuse_boosting(boosting, "gbdt")
+    _refuse_objective(objective, ("binary", "multiclass"))
+    return int(booster.best_iteration) if booster.best_iteration > 0 else rounds
+
+
+def _lightgbm_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
+    scale = _lightgbm_settings(getattr(model, "booster_", model))[2]
+    margins, done = 0.0, 0
+    for epoch in epochs.tolist():
+        margins = margins + model.predict(
+            X, raw_score=True, start_iteration=done, num_iteration=epoch - done
+        )
+        done = epoch
+        yield scale * margins
+
+
+def _lightgbm_settings(booster: Any) -> tuple[str, str, float]:
+    """Return boosting, objective and the slope of its sigmoid, read from the trained model."""
+    text = booster.model_to_string(num_iteration=1)
+    boosting = re.search(r"^\[boosting: (\w+)\]$", text, re.M)
+    objective = re.search(r"^objective=(\w+)(?:.* sigmoid:(\S+))?", text, re.M)
+    return (
+        boosting[1] if boosting else "unknown",
+        objective[1] if objective else "custom",
+        float(objective[2] or 1.0) if objective else 1.0,
+    )
+
+
+def _catboost_rounds(model: Any) -> int:
+    loss = model.get_all_params()["loss_function"].partition(":")[0]
+    _refuse_objective(loss, ("Logloss", "CrossEntropy", "MultiClass"))
+    return int(model.tree_count_)
+
+
+def _catboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
+    wanted = set(epochs.tolist())
+    margins = model.staged_predict(X, prediction_type="RawFormulaVal", eval_period=1)
+    for epoch, stage in enumerate(margins, 1):
+        if epoch in wanted:
+            yield stage
+
+
+def _largest_margin(margins: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
+    """Answer for a raw booster, which predicts margins or probabilities."""
+    return lambda booster, X: _one_margin_per_class(margins(booster, X)).argmax(axis=1)
+
+
+LIBRARIES = {
+    ("sklearn", "GradientBoostingClassifier"): Library(
+        lambda model: int(model.n_estimators_), _staged_margins
+    ),
+    ("sklearn", "HistGradientBoostingClassifier"): Library(
+        lambda model: int(model.n_iter_), _staged_margins
+    ),
+    ("xgboost", "XGBClassifier"): Library(_xgboost_rounds, _xgboost_margins),
+    ("xgboost", "Booster"): Library(
+        _xgboost_rounds,
+        _xgboost_booster_margins,
+        _largest_margin(lambda booster, X: booster.predict(_xgboost_matrix(X), output_margin=True)),
+        _xgboost_booster_classes,
+        is_raw=True,
+    ),
+    ("lightgbm", "LGBMClassifier"): Library(_lightgbm_rounds, _lightgbm_margins),
+    ("lightgbm", "Booster"): Library(
+        _lightgbm_rounds,
+        _lightgbm_margins,
+        _largest_margin(lambda booster, X: booster.predict(X, raw_score=True)),
+        lambda booster: np.arange(max(2, booster.num_model_per_iteration())),
+        is_raw=True,
+    ),
+    ("catboost", "CatBoostClassifier"): Library(_catboost_rounds, _catboost_margins),
+    ("catboost", "CatBoost"): Library(
+        _catboost_rounds,
+        _catboost_margins,
+        lambda model, X: model.predict(X, prediction_type="Class"),
+    ),
+}
+
+
+def _library_name(model: Any) -> tuple[str, str] | None:
+    """Return the key in `LIBRARIES` of a model's class, if there is one."""
+    names = [(base.__module__.split(".")[0], base.__name__) for base in type(model).__mro__]
+    return next((name for name in names if name in LIBRARIES), None)
+
+
+def _find_library(model: Any) -> Library:
+    name = _library_name(model)
+    if name is None:
+        names = dict.fromkeys(name for _, name in LIBRARIES)
+        raise InvalidInput(
+            f"`model` must be one of {', '.join(names)}, or a Pipeline or search over one, got "
+            f"{type(model).__name__}. For another model, stack the class probabilities of its "
+            "stages (with partial_fit: predict_proba after each epoch) in "
+            "ScoreTable.from_probabilities(probs, y)."
+        )
+    library = LIBRARIES[name]
+    if not library.is_raw:
+        _refuse_unfitted(model)
+    return library
+
+
+def _refuse_untrained(booster: Any, rounds: int) -> None:
+    if not rounds:
+        raise NotFitted(
+            f"`model` must be trained, got a {type(booster).__name__} without rounds. Train it "
+            "first."
+        )
+
+
+def _refuse_boosting(got: str, required: str) -> None:
+    if got != required:
+        raise InvalidInput(
+            f"`model` must be boosted with {required}, got {got}, whose first trees are not an "
+            f"earlier model. Train with {required}."
+        )
+
+
+def _refuse_objective(got: str, allowed: Sequence[str]) -> None:
+    if got not in allowed:
+        raise InvalidInput(
+            f"`model` must have the objective {' or '.join(allowed)}, got {got}. "
+            "Train for class probabilities that sum to 1."
+        )

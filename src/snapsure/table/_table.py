@@ -1,53 +1,52 @@
-"""The numbers that scoring leaves and everything else works on: κ of every snapshot and point.
-
-How it lies on disk: `_pieces.py`.
-"""
+"""The score table: κ of every snapshot and example. `_pieces.py` has its layout on disk."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from snapsure import _validate
-from snapsure._types import Bools, Floats, Ints, Matrix
+from snapsure import _display, _validate
+from snapsure._types import Array, Bools, Floats, Ints, Matrix
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table._pieces import (
     RESERVED,
     TABLE,
-    Layout,
     described,
     layout_in,
     replacing,
     writer_of,
 )
-from snapsure.table._viewed import Viewed
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
 
 _SUM_TOLERANCE = 1e-3
-_OTHERS = 0.01  # rows whose largest logit may be another class: logits may have been rounded
+# The share of examples whose largest logit may be another class: logits may have been rounded.
+_LOGIT_TOLERANCE = 0.01
 
 
-class ScoreTable(Viewed):
-    """κ of T snapshots for n points, with what the final snapshot predicts.
+class ScoreTable:
+    """κ of T snapshots for n examples, with the predictions of the final snapshot.
 
-    Made by `score`, by `ScoreTable.from_probabilities`, or read by `ScoreTable.open`.
+    `score` and `ScoreTable.from_probabilities` make one, `ScoreTable.open` reads one.
 
     Attributes
     ----------
     epochs : (T,) int array
-        Rising.
+        The epoch of each snapshot, rising.
     labels : (T, n) int array
         Each snapshot's own prediction.
     y_hat : (n,) int array
         The final classifier's prediction: κ of every snapshot is the confidence in this.
     y : (n,) int array or None
-        The true labels, where known; −1 for a point that belongs to none of the classes, so that
+        The true labels, where known; −1 for an example that belongs to none of the classes, so
         every answer to it is wrong.
     logits : (n, classes) array or None
-        The final snapshot's, where known: what temperature scaling and MaxLogit-pNorm work on.
+        The logits of the final snapshot, where known: for temperature scaling and MaxLogit-pNorm.
     provenance : dict
-        What the scores are of, as `score` noted it: hashes of snapshots and inputs, settings of κ.
+        What was scored, as `score` recorded it: hashes of snapshots and inputs, settings of κ.
 
     Examples
     --------
@@ -75,39 +74,38 @@ class ScoreTable(Viewed):
             for name, kappa in kappas.items()
         }
         if not self._kappas:
-            raise InvalidInput("`kappas` must name at least one κ, got none: pass {name: (T, n)}")
+            raise InvalidInput("`kappas` must name at least one κ, got none. Pass {name: (T, n)}.")
         shape = next(iter(self._kappas.values())).shape
         for name, kappa in self._kappas.items():
-            _same_shape(f"kappas[{name!r}]", kappa.shape, shape)
+            _check_shape(f"kappas[{name!r}]", kappa, shape)
             if kappa.min() < 0 or kappa.max() > 1:
                 raise InvalidInput(
-                    f"`kappas[{name!r}]` must lie in [0, 1], got {kappa.min():.6g} … "
-                    f"{kappa.max():.6g}: map the score to [0, 1] first"
+                    f"`kappas[{name!r}]` must be between 0 and 1, got {kappa.min():.6g} … "
+                    f"{kappa.max():.6g}. Map the score to [0, 1] first."
                 )
             if name in RESERVED or not name.replace("_", "").isalnum():
                 raise InvalidInput(
-                    f"`kappas` must have names of letters, digits and _, and none of "
-                    f"{', '.join(RESERVED)}, got {name!r}: name it otherwise"
+                    "`kappas` must have names of letters, digits and _, other than "
+                    f"{', '.join(RESERVED)}, got {name!r}. Choose another name."
                 )
+
         self.labels = _validate.class_numbers(labels, "labels")
-        _same_shape("labels", self.labels.shape, shape)
+        _check_shape("labels", self.labels, shape)
         self.y_hat = self.labels[-1] if y_hat is None else _validate.class_numbers(y_hat, "y_hat")
-        _same_shape("y_hat", self.y_hat.shape, shape[1:])
+        _check_shape("y_hat", self.y_hat, shape[1:])
         self.y = None if y is None else _validate.class_numbers(y, "y")
         if self.y is not None:
-            _same_shape("y", self.y.shape, shape[1:])
-        numbers = (
-            np.arange(1, shape[0] + 1)
-            if epochs is None
-            else _validate.whole_numbers(epochs, "epochs")
-        )
-        _same_shape("epochs", numbers.shape, shape[:1])
-        if (np.diff(numbers) <= 0).any():
+            _check_shape("y", self.y, shape[1:])
+
+        if epochs is None:
+            epochs = np.arange(1, shape[0] + 1)
+        self.epochs = _validate.whole_numbers(epochs, "epochs")
+        _check_shape("epochs", self.epochs, shape[:1])
+        if (np.diff(self.epochs) <= 0).any():
             raise InvalidInput(
-                f"`epochs` must rise, got {numbers.tolist()}: sort the snapshots by epoch"
+                f"`epochs` must rise, got {self.epochs.tolist()}. Sort the snapshots by epoch."
             )
-        self.epochs = numbers
-        self.logits = None if logits is None else _logits(logits, self.y_hat)
+        self.logits = None if logits is None else _validate_logits(logits, self.y_hat)
         self.provenance = dict(provenance or {})
 
     @classmethod
@@ -120,105 +118,11 @@ class ScoreTable(Viewed):
         logits: Floats | None,
         y: Ints | None,
     ) -> "ScoreTable":
-        """A table of what this package has just computed: nothing is checked again."""
+        """Make a table of arrays that this package has just computed, without checks."""
         table = cls.__new__(cls)
         table._kappas, table.labels, table.y_hat, table.epochs = dict(kappas), labels, y_hat, epochs
         table.y, table.logits, table.provenance = y, logits, {}
         return table
-
-    def __repr__(self) -> str:
-        """Names and sizes."""
-        snapshots, points = self.labels.shape
-        return f"<ScoreTable: {', '.join(self.names)}; {snapshots} snapshots × {points} points>"
-
-    @property
-    def names(self) -> list[str]:
-        """The κ it has."""
-        return list(self._kappas)
-
-    @property
-    def errors(self) -> Bools:
-        """Where the final classifier is wrong, (n,)."""
-        if self.y is None:
-            raise InvalidInput(
-                "`y` must be known to tell errors, got a table without labels: score data that has "
-                "labels"
-            )
-        wrong: Bools = self.y_hat != self.y
-        return wrong
-
-    def kappa(self, name: str) -> Matrix:
-        """κ of every snapshot, (T, n), by name."""
-        if name not in self._kappas:
-            raise InvalidInput(
-                f"`name` must be one of {', '.join(self.names)}, got {name!r}: "
-                "score that κ first, or choose one of these"
-            )
-        return self._kappas[name]
-
-    def rows(self, index: ArrayLike) -> "ScoreTable":
-        """The table of some of the points only."""
-        at = np.asarray(index)
-        return ScoreTable(
-            {name: kappa[:, at] for name, kappa in self._kappas.items()},
-            self.labels[:, at],
-            None if self.y is None else self.y[at],
-            y_hat=self.y_hat[at],
-            epochs=self.epochs,
-            logits=None if self.logits is None else self.logits[at],
-            provenance=self.provenance,
-        )
-
-    def select(self, epochs: Iterable[int]) -> "ScoreTable":
-        """The table of some of the snapshots only, the final one among them."""
-        wanted = sorted({int(epoch) for epoch in epochs})
-        places = np.flatnonzero(np.isin(self.epochs, wanted))
-        if places.size < len(wanted) or self.epochs[-1] not in wanted:
-            raise InvalidInput(
-                f"`epochs` must be some of the table's {self.epochs.size}, its last "
-                f"({self.epochs[-1]}) among them, got {wanted}: see .epochs"
-            )
-        return ScoreTable(
-            {name: kappa[places] for name, kappa in self._kappas.items()},
-            self.labels[places],
-            self.y,
-            y_hat=self.y_hat,
-            epochs=self.epochs[places],
-            logits=self.logits,
-            provenance=self.provenance,
-        )
-
-    def with_logits(self, logits: ArrayLike) -> "ScoreTable":
-        """The same table with the final snapshot's logits, (n, classes)."""
-        return ScoreTable(
-            self._kappas,
-            self.labels,
-            self.y,
-            y_hat=self.y_hat,
-            epochs=self.epochs,
-            logits=logits,
-            provenance=self.provenance,
-        )
-
-    def split(self, fraction: float, seed: int = 0) -> tuple["ScoreTable", "ScoreTable"]:
-        """Cut the points at random into a `fraction` of them and the rest.
-
-        Examples
-        --------
-        >>> table = ScoreTable({"softmax": np.random.rand(3, 10)}, np.zeros((3, 10), dtype=int))
-        >>> [part.labels.shape for part in table.split(0.7)]
-        [(3, 7), (3, 3)]
-        """
-        share = _validate.fraction(fraction, "fraction", open_above=True)
-        n = self.y_hat.size
-        cut = round(share * n)
-        if not 0 < cut < n:
-            raise InvalidInput(
-                f"`fraction` must leave points on both sides, got {fraction} of {n}: "
-                "choose another, or score more points"
-            )
-        some, rest = random_cut(n, cut, seed)
-        return self.rows(some), self.rows(rest)
 
     @classmethod
     def from_kappa(
@@ -229,77 +133,217 @@ class ScoreTable(Viewed):
         *,
         name: str = "softmax",
     ) -> "ScoreTable":
-        """Make a table of a bare array of κ, of any framework.
+        """Make a table from an array of κ, from any framework.
 
         Parameters
         ----------
         kappa : (T, n)
             In [0, 1], the final snapshot last.
         errors : (n,), optional
-            Where the final classifier is wrong. What it predicts is not known: y_hat is 0 for
-            every point, and y is 0 or 1.
+            1 where the final classifier is wrong. Its predictions are unknown: y_hat is 0 for every
+            example, and y is 0 or 1.
         epochs : (T,), optional
-            1 … T if not given: give them where some of a run's snapshots are left out.
+            1 … T by default. Pass them if some snapshots of a run are left out.
         name : str
-            What κ is called.
+            The name of κ.
 
         Examples
         --------
         >>> ScoreTable.from_kappa([[0.5, 0.6], [0.9, 0.7]], errors=[0, 1])
-        <ScoreTable: softmax; 2 snapshots × 2 points>
+        <ScoreTable: softmax; 2 snapshots × 2 examples>
         """
         values = _validate.scores(kappa, ndim=(2,))
         y = None if errors is None else _validate.errors(errors, values.shape).astype(np.int64)
-        labels = np.zeros(values.shape, np.int64)
-        return cls({name: values}, labels, y, epochs=epochs)
+        return cls({name: values}, np.zeros(values.shape, np.int64), y, epochs=epochs)
 
     @classmethod
     def from_probabilities(
         cls, probs: ArrayLike, y: ArrayLike | None = None, epochs: ArrayLike | None = None
     ) -> "ScoreTable":
-        """Make a table of the softmax response from class probabilities, of any framework.
+        """Make a table of the softmax response from class probabilities, from any framework.
 
         Parameters
         ----------
         probs : (T, n, classes)
-            What each snapshot gives each class, the final snapshot last.
+            The class probabilities of each snapshot, the final snapshot last.
         y : (n,), optional
-            True labels, 0 … classes − 1, or −1 for points of none of the classes.
+            True labels, 0 … classes − 1, or −1 for examples of none of the classes.
         epochs : (T,), optional
-            1 … T if not given.
+            1 … T by default.
         """
-        given = _validate.numbers(probs, "probs")
-        with np.errstate(over="ignore", invalid="ignore"):  # what no sum of 1 has is refused below
-            p = given.astype(np.float64)
+        values = _validate.numbers(probs, "probs")
+        with np.errstate(over="ignore", invalid="ignore"):  # sums other than 1 are refused below
+            p = values.astype(np.float64)
             off = np.abs(p.sum(axis=-1) - 1) if p.ndim else p
         if p.ndim != 3 or not p.size:
             raise InvalidInput(
-                f"`probs` must be (snapshots, points, classes), got shape {p.shape}: "
-                "stack one array of class probabilities per snapshot"
+                f"`probs` must be (snapshots, examples, classes), got shape {p.shape}. "
+                "Stack one array of class probabilities per snapshot."
             )
         if not (off.max() <= _SUM_TOLERANCE and p.min() >= 0):
             t, i = np.unravel_index(int(np.argmax(np.nan_to_num(off, nan=np.inf))), off.shape)
-            total = sum(p[t, i].tolist())
             raise InvalidInput(
-                "`probs` must be ≥ 0 and sum to 1 over the classes, "
-                f"got a sum of {total:.6g} at snapshot {t}, row {i}: apply softmax first"
+                "`probs` must be ≥ 0 and sum to 1 over the classes, got a sum of "
+                f"{sum(p[t, i].tolist()):.6g} at snapshot {t}, row {i}. Apply softmax first."
             )
-        labels = p.argmax(axis=2)
         if y is not None:
             _validate.in_range(_validate.class_numbers(y, "y"), p.shape[2], "`y`")
-        chosen = np.take_along_axis(p, labels[-1][None, :, None], axis=2)[:, :, 0]
-        return cls({"softmax": np.minimum(chosen, 1.0)}, labels, y, epochs=epochs)
+
+        labels = p.argmax(axis=2)
+        kappa = np.take_along_axis(p, labels[-1][None, :, None], axis=2)[:, :, 0]
+        return cls({"softmax": np.minimum(kappa, 1.0)}, labels, y, epochs=epochs)
+
+    def __repr__(self) -> str:
+        """Show the names of κ and the sizes."""
+        snapshots, examples = self.labels.shape
+        return f"<ScoreTable: {', '.join(self.names)}; {snapshots} snapshots × {examples} examples>"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its κ."""
+        return list(self._kappas)
+
+    @property
+    def errors(self) -> Bools:
+        """Where the final classifier is wrong, (n,)."""
+        if self.y is None:
+            raise InvalidInput(
+                "`y` must be known to compute errors, got a table without labels. Score data that "
+                "has labels."
+            )
+        wrong: Bools = self.y_hat != self.y
+        return wrong
+
+    def kappa(self, name: str) -> Matrix:
+        """Return κ of every snapshot, (T, n), by name."""
+        if name not in self._kappas:
+            raise InvalidInput(
+                f"`name` must be one of {', '.join(self.names)}, got {name!r}. "
+                "Choose one of these, or score that κ first."
+            )
+        return self._kappas[name]
+
+    def rows(self, index: ArrayLike) -> "ScoreTable":
+        """Return the table of some of the examples."""
+        at = np.asarray(index)
+        return self._replace(
+            kappas={name: kappa[:, at] for name, kappa in self._kappas.items()},
+            labels=self.labels[:, at],
+            y=None if self.y is None else self.y[at],
+            y_hat=self.y_hat[at],
+            logits=None if self.logits is None else self.logits[at],
+        )
+
+    def select(self, epochs: Iterable[int]) -> "ScoreTable":
+        """Return the table of some of the snapshots, which must include the final one."""
+        wanted = sorted({int(epoch) for epoch in epochs})
+        at = np.flatnonzero(np.isin(self.epochs, wanted))
+        if at.size < len(wanted) or self.epochs[-1] not in wanted:
+            raise InvalidInput(
+                f"`epochs` must be some of the table's {self.epochs.size} and include its last "
+                f"({self.epochs[-1]}), got {wanted}. See `.epochs`."
+            )
+        return self._replace(
+            kappas={name: kappa[at] for name, kappa in self._kappas.items()},
+            labels=self.labels[at],
+            epochs=self.epochs[at],
+        )
+
+    def with_logits(self, logits: ArrayLike) -> "ScoreTable":
+        """Return the same table with the final snapshot's logits, (n, classes)."""
+        return self._replace(logits=logits)
+
+    def split(self, fraction: float, seed: int = 0) -> tuple["ScoreTable", "ScoreTable"]:
+        """Split the examples at random into a `fraction` of them and the rest.
+
+        Examples
+        --------
+        >>> table = ScoreTable({"softmax": np.random.rand(3, 10)}, np.zeros((3, 10), dtype=int))
+        >>> [part.labels.shape for part in table.split(0.7)]
+        [(3, 7), (3, 3)]
+        """
+        n = self.y_hat.size
+        size = round(_validate.fraction(fraction, "fraction", open_above=True) * n)
+        if not 0 < size < n:
+            raise InvalidInput(
+                f"`fraction` must leave examples on both sides, got {fraction} of {n}. "
+                "Use another, or score more examples."
+            )
+        some, rest = random_cut(n, size, seed)
+        return self.rows(some), self.rows(rest)
+
+    def _replace(self, **changes: Any) -> "ScoreTable":
+        fields: dict[str, Any] = {
+            "kappas": self._kappas,
+            "labels": self.labels,
+            "y": self.y,
+            "y_hat": self.y_hat,
+            "epochs": self.epochs,
+            "logits": self.logits,
+            "provenance": self.provenance,
+        }
+        return ScoreTable(**(fields | changes))
+
+    def to_frame(self, snapshots: Literal["final", "all"] = "final") -> "pandas.DataFrame":
+        """Return the examples as a `pandas.DataFrame`.
+
+        Parameters
+        ----------
+        snapshots : "final" or "all"
+            "final": κ of the final snapshot, one row per example, indexed by `row`. "all": one row
+            per snapshot and example, indexed by `epoch` and `row`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns: `y` and `wrong`, where labels are known; `y_hat`, the final classifier's
+            prediction; with "all", `label`, the snapshot's own; and one column per κ, by its name.
+
+        Examples
+        --------
+        >>> probabilities = [[[0.6, 0.4], [0.5, 0.5]], [[0.9, 0.1], [0.3, 0.7]]]
+        >>> table = ScoreTable.from_probabilities(probabilities, y=[0, 0])
+        >>> table.to_frame()
+             y  y_hat  wrong  softmax
+        row
+        0    0      0  False      0.9
+        1    0      1   True      0.7
+        >>> table.to_frame("all").loc[1, "softmax"].tolist()
+        [0.6, 0.5]
+        """
+        _validate.choice(snapshots, ("final", "all"), "snapshots")
+        if taken := {"epoch", "row", "label", "wrong"} & {*self.names}:
+            raise InvalidInput(
+                f"A κ must not share its name with another column, got {min(taken)!r}. "
+                "Choose another name."
+            )
+        columns: dict[str, Array] = {"y_hat": self.y_hat}
+        if self.y is not None:
+            columns = {"y": self.y, "y_hat": self.y_hat, "wrong": self.errors}
+        if snapshots == "final":
+            columns |= {name: kappa[-1] for name, kappa in self._kappas.items()}
+            return _display.to_frame(columns).rename_axis("row")
+
+        times, n = self.labels.shape
+        index = {"epoch": np.repeat(self.epochs, n), "row": np.tile(np.arange(n), times)}
+        columns = {name: np.tile(column, times) for name, column in columns.items()}
+        columns |= {"label": self.labels.ravel()}
+        columns |= {name: kappa.ravel() for name, kappa in self._kappas.items()}
+        return _display.to_frame(index | columns).set_index(["epoch", "row"])
+
+    def _repr_html_(self) -> str:
+        return _display.to_html("score table", self)
 
     def save(self, path: str | Path) -> None:
-        """Write the table to a folder; one that is there is replaced, whole or not at all.
+        """Write the table to a folder. A table that is there is replaced, completely or not at all.
 
         Raises
         ------
         InvalidInput
-            If scores are there that are not finished: they would be mixed with these.
+            If the folder holds unfinished scores, which would be mixed with these.
         """
         epochs, shards = self.epochs.tolist(), [self.y_hat.size]
-        told = described(
+        layout = described(
             self.names,
             epochs,
             shards,
@@ -307,70 +351,69 @@ class ScoreTable(Viewed):
             has_logits=self.logits is not None,
             provenance=self.provenance,
         )
-        with replacing(Path(path), told) as to:
+        with replacing(Path(path), layout) as writer:
             for i, epoch in enumerate(epochs):
-                to.write("labels", epoch, 0, self.labels[i])
+                writer.write("labels", epoch, 0, self.labels[i])
                 for name, kappa in self._kappas.items():
-                    to.write(name, epoch, 0, kappa[i])
-            to.write("y_hat", None, 0, self.y_hat)
+                    writer.write(name, epoch, 0, kappa[i])
+            writer.write("y_hat", None, 0, self.y_hat)
             if self.y is not None:
-                to.write("y", None, 0, self.y)
+                writer.write("y", None, 0, self.y)
             if self.logits is not None:
-                to.write("logits", None, 0, self.logits)
+                writer.write("logits", None, 0, self.logits)
 
     @classmethod
     def open(cls, path: str | Path) -> "ScoreTable":
-        """Read a table from its folder; files are mapped, not copied, until they are stacked."""
+        """Read a table from its folder; files are memory-mapped until they are stacked."""
         folder = Path(path)
         while True:
             layout = layout_in(folder)
             if layout is None:
                 raise InvalidInput(
-                    f"{folder} must hold a finished score table, got no {TABLE}: "
-                    "check the path, or let scoring finish"
+                    f"{folder} must hold a finished score table, got no {TABLE}. "
+                    "Check the path, or let scoring finish."
                 )
+            reader = writer_of(folder, layout)
             try:
-                return cls._read(folder, layout)
+                return cls(
+                    {name: reader.read_all(name) for name in layout["names"]},
+                    reader.read_all("labels"),
+                    reader.read_row("y", None) if layout["has_labels"] else None,
+                    y_hat=reader.read_row("y_hat", None),
+                    epochs=layout["epochs"],
+                    logits=reader.read_row("logits", None) if layout["has_logits"] else None,
+                    provenance=layout["provenance"],
+                )
             except CorruptFile:
                 if layout_in(folder) == layout:
-                    raise  # else it was replaced meanwhile
-
-    @classmethod
-    def _read(cls, folder: Path, layout: Layout) -> "ScoreTable":
-        reader = writer_of(folder, layout)
-        return cls(
-            {name: reader.read_all(name) for name in layout["names"]},
-            reader.read_all("labels"),
-            reader.read_row("y", None) if layout["has_labels"] else None,
-            y_hat=reader.read_row("y_hat", None),
-            epochs=layout["epochs"],
-            logits=reader.read_row("logits", None) if layout["has_logits"] else None,
-            provenance=layout["provenance"],
-        )
+                    raise  # otherwise another process has replaced the table: read that one
 
 
-def _logits(value: ArrayLike, y_hat: Ints) -> Floats:
-    x = _validate.logits(value)
+def _validate_logits(value: ArrayLike, y_hat: Ints) -> Floats:
+    logits = _validate.logits(value)
     n = y_hat.size
-    if len(x) != n:
+    if len(logits) != n:
         raise InvalidInput(
-            f"`logits` must be ({n}, classes), as the table has {n} points, got shape "
-            f"{x.shape}: pass the final snapshot's, of the same points"
+            f"`logits` must be ({n}, classes), one row per example, got shape {logits.shape}. "
+            "Pass those of the final snapshot, for the same examples."
         )
-    if (x.argmax(axis=1) != y_hat).mean() > _OTHERS:
+    if (logits.argmax(axis=1) != y_hat).mean() > _LOGIT_TOLERANCE:
         raise InvalidInput(
-            "`logits` must be those that the table's y_hat comes from, got others in more than "
-            "1 % of the rows: pass the final snapshot's, of the same points"
+            "`logits` must be those that `y_hat` comes from, got another class in more than "
+            f"{_LOGIT_TOLERANCE:.0%} of the rows. Pass those of the final snapshot, for the same "
+            "examples."
         )
-    return x
+    return logits
 
 
-def _same_shape(name: str, got: tuple[int, ...], want: tuple[int, ...]) -> None:
-    if got != want:
-        raise InvalidInput(f"`{name}` must have shape {want}, got {got}: pass the same points")
+def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise InvalidInput(
+            f"`{name}` must have shape {shape}, got {array.shape}. Pass the same examples."
+        )
 
 
-def random_cut(n: int, cut: int, seed: int) -> tuple[Ints, Ints]:
-    """So many of n rows at random, and the rest, each in order."""
+def random_cut(n: int, size: int, seed: int) -> tuple[Ints, Ints]:
+    """Return `size` of n rows at random, and the rest, both in order."""
     order = np.random.default_rng(seed).permutation(n)
-    return np.sort(order[:cut]), np.sort(order[cut:])
+    return np.sort(order[:size]), np.sort(order[size:])
