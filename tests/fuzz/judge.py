@@ -42,25 +42,3 @@ def shape_of(exact):
 def column(exact, n):
     """Whether it is n numbers."""
     return shape_of(exact) == (n,)
-
-
-def by_groups(k, x, *, generalised):
-    """Expected area: tied points each take the mean of their group."""
-    ranked = []
-    for value in sorted(set(k), reverse=True):
-        group = [loss for one, loss in zip(k, x, strict=True) if one == value]
-        ranked += [sum(group) / len(group)] * len(group)
-    total, area = Fraction(0), Fraction(0)
-    for i, loss in enumerate(ranked, 1):
-        total += loss
-        area += total / (len(ranked) if generalised else i)
-    return area / len(ranked)
-
-
-def together(k, x, *, generalised):
-    """Area where tied points are accepted together."""
-    risks = []
-    for theta in k:
-        accepted = [loss for one, loss in zip(k, x, strict=True) if one >= theta]
-        risks.append(sum(accepted) / (len(k) if generalised else len(accepted)))
-    return sum(risks) / len(risks)

@@ -19,8 +19,9 @@ from snapsure import (
     rc_curve,
     risk_at_coverage,
 )
-from tests.fuzz.judge import Wrong, by_groups, column, near, outcome, shape_of, together
+from tests.fuzz.judge import Wrong, column, near, outcome, shape_of
 from tests.fuzz.zoo import pick
+from tests.support.reference import aurc_by_groups, by_threshold, expected_losses
 
 SCORES = ("unit", "levels", "normal", "huge", "tiny", "special", "above 2**53", "bits")
 LOSSES = ("unit", "levels", "bits", "bits", "huge", "tiny", "special")
@@ -47,12 +48,12 @@ def areas(rng):
     if known is None:
         raise Wrong(f"{metric.__name__} got {ours} of {kappa!r}, {loss!r}")
     k, x = known
-    area = by_groups if ties == "expected" else together
+    area = aurc_by_groups if ties == "expected" else by_threshold
     exact = area(k, x, generalised=metric is augrc)
     if metric in (eaurc, naurc):
-        exact -= by_groups([-each for each in x], x, generalised=False)
+        exact -= aurc_by_groups([-each for each in x], x)
     if metric is naurc:
-        gap = sum(x) / len(x) - by_groups([-each for each in x], x, generalised=False)
+        gap = sum(x) / len(x) - aurc_by_groups([-each for each in x], x)
         if 0 < gap <= max(x) / 10**9 or 0 < gap < Fraction(1e-300):
             return  # what is left of so small a gap is rounding
         exact = exact / gap if gap else Fraction(0)
@@ -71,7 +72,7 @@ def rows_of_areas(rng):
     if k is None or not column(x, n):
         raise Wrong(f"aurc got {ours} of {kappa!r}, {loss!r}")
     for one, row in zip(np.atleast_1d(ours), rows, strict=True):
-        near(float(one), by_groups(row, x, generalised=False), size=max(x))
+        near(float(one), aurc_by_groups(row, x), size=max(x))
 
 
 def curves(rng):
@@ -100,11 +101,7 @@ def points_of_curves(rng):
     if ours is not None:
         if known is None:
             raise Wrong(f"risk_at_coverage got {ours} of {kappa!r}, {loss!r}")
-        ranked = []
-        for value in sorted(set(known[0]), reverse=True):
-            group = [x for k, x in zip(*known, strict=True) if k == value]
-            ranked += [sum(group) / len(group)] * len(group)
-        near(ours, sum(ranked[:accepted]) / accepted, size=max(known[1]))
+        near(ours, sum(expected_losses(*known)[:accepted]) / accepted, size=max(known[1]))
     risk = float(rng.random())
     ours = outcome(lambda: coverage_at_risk(kappa, loss, risk), must=must)
     if ours is not None and known is not None:
@@ -155,7 +152,7 @@ def intervals(rng):
     if ours is not None:
         if known is None:
             raise Wrong(f"bootstrap got {ours} of {kappa!r}, {loss!r}")
-        near(ours.estimate, by_groups(*known, generalised=False), size=max(known[1]))
+        near(ours.estimate, aurc_by_groups(*known), size=max(known[1]))
         if not 0 <= ours.low <= ours.high <= max(known[1]) * (1 + Fraction(1e-9)):
             raise Wrong(f"bootstrap got {ours}")
 
@@ -182,7 +179,7 @@ def sketches(rng):
     if fine:
         bounds, exact = (
             ours.aurc_bounds(),
-            by_groups([float(e) for e in k], wrong, generalised=False),
+            aurc_by_groups([float(e) for e in k], wrong),
         )
         if not bounds.low <= exact <= bounds.high:
             raise Wrong(f"bounds {bounds} without {float(exact)}")

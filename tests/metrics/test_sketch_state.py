@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+import ray
 import torch
 
 from snapsure import RiskCoverageSketch
@@ -137,3 +138,33 @@ def test_ranks_of_torch_distributed_add_up(tmp_path):
     whole = sketch_of(data[:, 0], data[:, 1])
     for rank in range(2):
         assert RiskCoverageSketch.from_state(np.load(tmp_path / f"rank-{rank}.npy")) == whole
+
+
+@pytest.fixture
+def cluster():
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=10**8,
+        log_to_driver=False,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_workers_of_ray_add_up(cluster):
+    rng = np.random.default_rng(0)
+    kappa, errors = rng.random(1000), rng.random(1000) < 0.3
+
+    def work(rows):
+        return sketch_of(kappa[rows], errors[rows])
+
+    task = ray.remote(work)
+    references = [task.remote(slice(part, None, 4)) for part in range(4)]
+    assert RiskCoverageSketch().merge(*ray.get(references)) == work(slice(None))
+    # Arrays from Ray lie in memory that all who ask for them share.
+    one, same = ray.get(references[0]), ray.get(references[0])
+    one.update(0.5, 1)
+    assert (one.n, same.n) == (251, 250)

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def orders(kappa):
-    """Every order of the points from the surest on: ties in all their orders."""
+    """Every order from the most confident example on: ties in all their orders."""
     return [
         order
         for order in permutations(range(len(kappa)))
@@ -18,13 +18,13 @@ def orders(kappa):
 
 
 def aurc_of_order(losses):
-    """(1/n) Σᵢ mean loss of the first i points."""
+    """(1/n) Σᵢ mean loss of the first i examples."""
     exact = [Fraction(float(loss)) for loss in losses]
     return sum(sum(exact[:i]) / i for i in range(1, len(exact) + 1)) / len(exact)
 
 
 def augrc_of_order(losses):
-    """(1/n) Σᵢ summed loss of the first i points, over n."""
+    """(1/n) Σᵢ summed loss of the first i examples, over n."""
     exact = [Fraction(float(loss)) for loss in losses]
     return sum(sum(exact[:i]) for i in range(1, len(exact) + 1)) / len(exact) ** 2
 
@@ -35,14 +35,12 @@ def over_all_orders(of_order, kappa, losses):
     return sum(values) / len(values)
 
 
-def by_threshold(kappa, losses, divisor):
-    """(1/n) Σᵢ summed loss of {κ ≥ κᵢ}, over divisor(how many these are)."""
+def by_threshold(kappa, losses, *, generalised=False):
+    """(1/n) Σᵢ risk of {κ ≥ κᵢ}: its mean loss, or generalised its summed loss over n."""
     risks = []
     for threshold in kappa:
-        accepted = [
-            Fraction(float(x)) for k, x in zip(kappa, losses, strict=True) if k >= threshold
-        ]
-        risks.append(sum(accepted) / divisor(len(accepted)))
+        accepted = [Fraction(x) for k, x in zip(kappa, losses, strict=True) if k >= threshold]
+        risks.append(sum(accepted) / (len(kappa) if generalised else len(accepted)))
     return sum(risks) / len(risks)
 
 
@@ -56,16 +54,21 @@ def _best(losses):
     return min(aurc_of_order(order) for order in permutations(losses))
 
 
-def aurc_by_groups(kappa, losses):
-    """Expected AURC for larger sets: place by place, each tied point taking its group's mean."""
+def expected_losses(kappa, losses):
+    """Losses, most confident first; each tied example takes the mean of its group."""
     ranked = []
     for value in sorted(set(kappa), reverse=True):
-        group = [Fraction(float(x)) for k, x in zip(kappa, losses, strict=True) if k == value]
+        group = [Fraction(x) for k, x in zip(kappa, losses, strict=True) if k == value]
         ranked += [sum(group) / len(group)] * len(group)
-    total, area = Fraction(0), Fraction(0)
+    return ranked
+
+
+def aurc_by_groups(kappa, losses, *, generalised=False):
+    """Expected AURC, or AUGRC, for larger sets: place by place."""
+    ranked, total, area = expected_losses(kappa, losses), Fraction(0), Fraction(0)
     for i, loss in enumerate(ranked, 1):
         total += loss
-        area += total / i
+        area += total / (len(ranked) if generalised else i)
     return area / len(ranked)
 
 

@@ -1,3 +1,3 @@
-"""The numbers that scoring leaves and everything else works on; how they lie and are packed."""
+"""The score table: what scoring computes and everything else works on."""
 
 from snapsure.table._table import ScoreTable as ScoreTable

@@ -1,7 +1,7 @@
 """A score table as one compressed file, for archives.
 
 κ is packed as log κ/(1 − κ) in steps of 1/512, so that odds keep 0.2 % of their size near both ends
-(float32 would collapse confident points onto 1.0), each snapshot as its difference from the one
+(float32 would collapse confident answers onto 1.0), each snapshot as its difference from the one
 before, and bytes plane by plane. That takes a third of float32's room; E-AURC of the committed
 tables moves by one part in 10⁵.
 """
@@ -22,12 +22,14 @@ from snapsure.table._table import ScoreTable
 
 _STEPS = 512
 _AGAIN = "take it from the archive again, or pack it again"
-_ZERO, _ONE = -(2**15), 2**15 - 1  # κ = 0 and κ = 1, whose logit has no number
+_ZERO, _ONE = -(2**15), 2**15 - 1  # κ = 0 and κ = 1, whose logit is infinite
 
 
 def pack(table: ScoreTable, path: Path) -> None:
     """Write a table as one compressed file. Each snapshot's own labels are left out."""
-    arrays: dict[str, Any] = {f"kappa.{name}": packed(table.kappa(name)) for name in table.names}
+    arrays: dict[str, Any] = {
+        f"kappa.{name}": encode_kappa(table.kappa(name)) for name in table.names
+    }
     arrays["y_hat"] = table.y_hat.astype(np.int16)
     arrays["epochs"] = table.epochs.astype(np.int32)
     if table.y is not None:
@@ -44,7 +46,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
-    """Read what `pack` wrote, with new names for some κ; each snapshot's labels are the final."""
+    """Read what `pack` wrote, and rename some κ; each snapshot gets the final labels."""
     names = renamed or {}
     try:
         _files.refuse_packed_bomb(path, _AGAIN)
@@ -52,7 +54,7 @@ def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
             epochs, y_hat = file["epochs"], file["y_hat"]
             shape = (epochs.size, y_hat.size)
             kappas = {
-                names.get(name, name): unpacked(file[f"kappa.{name}"], shape)
+                names.get(name, name): decode_kappa(file[f"kappa.{name}"], shape)
                 for name in (key.removeprefix("kappa.") for key in file if key.startswith("kappa."))
             }
             y = file["y"] if "y" in file.files else None
@@ -66,8 +68,8 @@ def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
     return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs)
 
 
-def packed(kappa: Floats) -> NDArray[np.uint8]:
-    """κ (T, n) as bytes that compress well."""
+def encode_kappa(kappa: Floats) -> NDArray[np.uint8]:
+    """Encode κ (T, n) as bytes that compress well."""
     with np.errstate(divide="ignore"):
         logit = np.log(kappa) - np.log1p(-kappa)
     steps = np.clip(np.rint(logit * _STEPS), _ZERO + 1, _ONE - 1).astype(np.int16)
@@ -76,10 +78,10 @@ def packed(kappa: Floats) -> NDArray[np.uint8]:
     return np.ascontiguousarray(changes.view(np.uint8).reshape(-1, 2).T)
 
 
-def unpacked(planes: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
-    """What `packed` was given, to its precision."""
+def decode_kappa(planes: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+    """Decode what `encode_kappa` encoded."""
     changes = np.ascontiguousarray(planes.T).view(np.int16).reshape(shape)
-    steps = np.cumsum(changes, axis=0, dtype=np.int16)  # what overflowed in diff comes back
+    steps = np.cumsum(changes, axis=0, dtype=np.int16)  # an overflow in diff is undone
     kappa = sigmoid(steps / _STEPS)
     kappa[steps == _ZERO], kappa[steps == _ONE] = 0, 1
     return kappa
