@@ -312,8 +312,8 @@ class Monitor:
         labels = None if errors is None else _read_labels(errors, score)
         self._refuse_if_merged()
 
-        for low in range(0, score.size, _ANSWERS_AT_ONCE):
-            if self._cuts is not None and self._shift_bets is not None:
+        if self._cuts is not None and self._shift_bets is not None:
+            for low in range(0, score.size, _ANSWERS_AT_ONCE):
                 self._shift_bets.play(*self._cuts.place(score[low : low + _ANSWERS_AT_ONCE]))
         self._seen += score.size
         self._accepted += int((score >= self._theta).sum())

@@ -113,7 +113,7 @@ def reduce_errors(
 
 
 def can_use_coarse_keys(kappa: Scores, errors: Bools) -> bool:
-    """Decide whether coarse keys are worth it for the rows, by the last and usually surest row."""
+    """Decide whether coarse keys are worth it, by the last row, usually the most confident."""
     if len(kappa) < _COARSE_ROWS or kappa.itemsize != 8 or errors.size > _COARSE_SIZE:
         return False
     keys = np.sort(_Ranker().coarse_keys(kappa[-1:], errors.astype(np.uint32))[0])
