@@ -70,7 +70,7 @@ def test_refusals(table, options, words):
 
 
 def test_labels_must_be_known():
-    with pytest.raises(InvalidInput, match=r"^`y` must be known to tell errors, "):
+    with pytest.raises(InvalidInput, match=r"^`y` must be known"):
         confidences(ScoreTable.from_kappa([[0.1, 0.2]]))
 
 

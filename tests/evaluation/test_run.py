@@ -47,7 +47,7 @@ def test_refusals(options, words):
 
 
 def test_errors_must_be_known():
-    with pytest.raises(InvalidInput, match=r"^`y` must be known to tell errors, "):
+    with pytest.raises(InvalidInput, match=r"^`y` must be known"):
         Run(ScoreTable.from_kappa([[0.1, 0.2]]))
 
 
