@@ -22,7 +22,7 @@ from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
-from snapsure.table._packed import packed, unpacked, write_arrays
+from snapsure.table._packed import decode_kappa, encode_kappa, write_arrays
 
 ABOUT = "contest.json"
 KNOWN = ", known classes"
@@ -116,8 +116,8 @@ def _board(run: Run, inside: bool) -> Run:
 def _arrays(run: Run) -> dict[str, Any]:
     table = run.table
     return {
-        **{f"kappa.{name}": packed(table.kappa(name)) for name in table.names},
-        **{f"other.{name}": packed(kappa[None]) for name, (kappa, _) in run.others.items()},
+        **{f"kappa.{name}": encode_kappa(table.kappa(name)) for name in table.names},
+        **{f"other.{name}": encode_kappa(kappa[None]) for name, (kappa, _) in run.others.items()},
         # Most scores are of the final classifier's answers, `y_hat`: these are not written again.
         **{
             f"answer.{name}": _small(y)
@@ -156,10 +156,10 @@ def _read(folder: Path, path: Path, files: Mapping[str, str], renamed: Mapping[s
         kind, _, rest = name.partition(".")
         called = renamed.get(rest, rest)
         if kind == "kappa":
-            kappas[called] = unpacked(values, shape)
+            kappas[called] = decode_kappa(values, shape)
         elif kind == "other":
             answers = arrays.get(f"answer.{rest}", arrays["y_hat"])
-            others[called] = (unpacked(values, (1, shape[1]))[0], answers)
+            others[called] = (decode_kappa(values, (1, shape[1]))[0], answers)
     passes, kept, size, trainings = json.loads(str(arrays["price"]))
     table = ScoreTable(
         kappas,

@@ -2,8 +2,7 @@
 
 κ is packed as log κ/(1 − κ) in steps of 1/512, so that odds keep 0.2 % of their size near both ends
 (float32 would collapse confident answers onto 1.0), each snapshot as its difference from the one
-before, and bytes plane by plane. That takes a third of float32's room; E-AURC of the committed
-tables moves by one part in 10⁵.
+before, and bytes plane by plane. That takes a third of the space of float32.
 """
 
 import zipfile
