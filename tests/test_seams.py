@@ -7,8 +7,10 @@ import ast
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from snapsure import Recorder, SnapshotStore
+import snapsure
+from snapsure import Predictor, Recorder, SnapshotStore, evaluate, score
 from snapsure.estimators import Estimator
 from snapsure.kappas import Kappa
 from snapsure.scoring import Executor
@@ -67,6 +69,29 @@ class Median(Estimator):
 
 class TestMedian(EstimatorContract):
     make = Median
+
+
+def test_one_line_registers_it_for_evaluation_and_deployment(tmp_path, monkeypatch):
+    methods = snapsure.estimators.registry
+    monkeypatch.setattr(methods, "_METHODS", {**methods._METHODS})  # as it was, afterwards
+    snapsure.estimators.register(Median)
+
+    model, store = small_network(), SnapshotStore(tmp_path / "run")
+    for epoch in range(1, 13):
+        with torch.no_grad():
+            model[0].weight.mul_(1.02)
+        store.save(model, epoch)
+    inputs = torch.randn(400, 5, generator=torch.Generator().manual_seed(1))
+    labels = model.eval()(inputs).argmax(dim=1)
+    labels[::4] = (labels[::4] + 1) % 4
+    table = score(model, store, (inputs, labels), progress=False)
+    assert evaluate(table)["Median"].aurc
+
+    predictor = Predictor(model, store, Median(3).fit(table))
+    predictor.save(tmp_path / "predictor")
+    again = Predictor.load(tmp_path / "predictor", model)
+    assert again.estimator.settings == {"last": 3}
+    assert again(inputs).confidence.tolist() == predictor(inputs).confidence.tolist()
 
 
 class Backwards(Executor):
