@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from experiments.contest.packing import DONE, Packed, Seeds, Threads, add_finished, unless_done
 from experiments.contest.runs import Training, predict
-from snapsure import _files, _sealed
+from snapsure import _files
 from snapsure.evaluation._archive import finish
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.paper import data
@@ -155,10 +155,10 @@ def read(model: Path, folder: Path, out: Path) -> Points:
             sides = [images.pixels, images.pixels.flip(2)] if part == "train" else [images.pixels]
             made = torch.stack([features(frozen, pixels) for pixels in sides], dim=1)
             out.mkdir(parents=True, exist_ok=True)
-            _sealed.write_array(path, (made if part == "train" else made[:, 0]).numpy())
+            with _files.replacing(path) as file:
+                np.save(file, (made if part == "train" else made[:, 0]).numpy())
             sys.stderr.write(f"{path}: computed\n")
-        kept = torch.from_numpy(_sealed.read_array(path, "remove it").values)
-        parts.append((kept, images.labels.long()))
+        parts.append((torch.from_numpy(np.load(path)), images.labels.long()))
     return Points(parts[0], parts[1], whole)
 
 

@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel, update_bn
 from experiments.contest.packing import DONE
 from experiments.contest.runs import predict
 from experiments.passes.tasks import Task
-from snapsure import _files, _sealed
+from snapsure import _files
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.snapshots import Recorder, SnapshotStore
 from snapsure.training import CorrectnessRanking, SelfAdaptive, Student
@@ -182,7 +182,8 @@ def finish(task: Task, network: nn.Module, folder: Path, about: dict[str, float]
         "test_error": float((logits.argmax(axis=1) != task.test[1].numpy()).mean()),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    _sealed.write_array(folder / "logits.npy", logits.astype(np.float32))
+    with _files.replacing(folder / "logits.npy") as file:
+        np.save(file, logits.astype(np.float32))
     _files.write_bytes(folder / DONE, json.dumps(told, indent=1).encode())
 
 

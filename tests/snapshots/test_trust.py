@@ -1,5 +1,6 @@
 """Checkpoints that are more than tensors: read if harmless, if trusted, or refused by name."""
 
+import argparse
 import os
 import sys
 import types
@@ -7,9 +8,12 @@ import uuid
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path, PureWindowsPath
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -57,6 +61,11 @@ def same(a, b):
         types.SimpleNamespace(rate=0.1),
         {frozenset([1]), uuid.UUID(int=3)},
         (Decimal("0.1"), range(3), slice(1)),
+        [np.float64(0.5), np.float32(1), np.int64(3), np.bool_(True)],
+        [np.arange(5.0), np.array(["a", "bc"])],
+        argparse.Namespace(lr=0.1, data=Path("data"), seeds=[1, 2]),
+        [datetime.now(UTC), timedelta(seconds=3), date(2026, 1, 2)],
+        PureWindowsPath("C:/data"),
     ],
 )
 def test_what_is_harmless_is_read_without_trust(tmp_path, beside):

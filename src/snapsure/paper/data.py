@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 import torch
@@ -23,14 +23,21 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure import _sealed
+from snapsure import _files, _json
 from snapsure.errors import InvalidInput
 
 Encoded = tuple[bytes, int]  # a file's bytes, and the class
 Tell = Callable[[int, int], None]  # images decoded, of how many
 
 _CHUNK = 1000
+_MANIFEST = "images.json"
 _IMAGE_FILES = {".jpeg", ".jpg", ".png"}
+
+
+class _Manifest(TypedDict):
+    """What `images.json` holds."""
+
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -102,9 +109,12 @@ def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = N
     cached = _cache() / f"{name}-{part}-{data.side}-{source.identity}"
     cached.mkdir(parents=True, exist_ok=True)
     with FileLock(cached / ".lock"):  # two writers would leave holes
-        if not (cached / "labels.npy").exists():
+        if not (cached / _MANIFEST).exists():
             _decode(data, source, cached, tell or (lambda done, total: None))
-    labels = _sealed.read_array(cached / "labels.npy", f"delete {cached} and run again").values
+    files = _json.read(cached / _MANIFEST, "images", _Manifest)["files"]
+    path = cached / "labels.npy"
+    _files.check_sha256(path, files.get(path.name), f"delete {cached} and run again")
+    labels = np.load(path)
     pixels = np.load(cached / "pixels.npy", mmap_mode="c")  # a private map: torch may own it
     return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
 
@@ -212,7 +222,7 @@ def _from_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
 
 
 def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
-    """Write pixels, then labels: where there are labels, both are whole. Stopped, it resumes."""
+    """Write pixels, labels, then the manifest, which proves both whole. Stopped, it resumes."""
     labels = np.empty(source.count, dtype=np.int64)
     rows, at = source.read(), 0
     with _appending(folder / "pixels.npy", (source.count, data.side, data.side, 3)) as (file, done):
@@ -231,7 +241,11 @@ def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
             f"labels of {data.name} must be 0 … {data.classes - 1}, got {labels.min()} … "
             f"{labels.max()}: take a part with public labels"
         )
-    _sealed.write_array(folder / "labels.npy", labels)
+    content = io.BytesIO()
+    np.save(content, labels)
+    _files.write_bytes(folder / "labels.npy", content.getvalue())
+    files = {"labels.npy": _files.sha256(folder / "labels.npy")}
+    _json.write(folder / _MANIFEST, "images", {"files": files})
 
 
 @contextmanager
