@@ -10,7 +10,7 @@ LOCK ?=
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
 
-.PHONY: test quick torture lint demo docs wheel format lock mutants bench clean
+.PHONY: test quick torture lint demo docs results wheel format lock mutants bench clean
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -28,6 +28,10 @@ demo: $(VENV)/.demo
 # Material tells of MkDocs 2, which it does not install: the notice is left out.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The tables and pictures of the pages, from the archives in results/: a minute or two.
+results: $(VENV)/.dev
+	$(BIN)/python -m tools.results
 
 # The sdist, a wheel from it, and that wheel in clean environments.
 wheel: $(VENV)/.dev

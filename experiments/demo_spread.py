@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,7 +62,6 @@ def main(
             shutil.rmtree(scratch)
             gather(out)
     gather(out)
-    print(sentence(json.loads(RESULTS.read_text())))
 
 
 def gather(out: Path) -> None:
@@ -74,29 +72,6 @@ def gather(out: Path) -> None:
         if all(path.exists() for path in paths.values()):
             found[setting] = {seed: json.loads(path.read_text()) for seed, path in paths.items()}
     _files.write_bytes(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
-
-
-def sentence(settings: dict[str, dict[str, Any]]) -> str:
-    """What the README says of it: the least and the most over all seeds and settings."""
-    runs = [run for seeds in settings.values() for run in seeds.values()]
-
-    def spread(numbers: Iterable[float]) -> str:
-        held = [*numbers]
-        return f"{min(held):.1f} … {max(held):.1f} %"
-
-    each = " each" if len(settings) > 1 else ""
-    fewer = sum(run["plain"] < run["accepted"] for run in runs)
-    kept = sum(run["wrong"] <= run["risk"] for run in runs)
-    return (
-        f"In {len(runs)} trainings of the demo (ten seeds{each}; {'; '.join(settings)}), "
-        f"{spread(100 * run['error'] for run in runs)} of the words are answered wrong. AES lowers "
-        f"the final softmax's E-AURC by {spread(run['gain']['AES'][0] for run in runs)}, LES by "
-        f"{spread(run['gain']['LES'][0] for run in runs)}, significantly in every run. At a "
-        f"promised risk of {100 * runs[0]['risk']:g} % the predictor accepts "
-        f"{spread(100 * run['accepted'] for run in runs)} of the words, plain softmax "
-        f"{spread(100 * run['plain'] for run in runs)}, fewer in {fewer} of {len(runs)} runs; of "
-        f"the accepted, at most {100 * runs[0]['risk']:g} % are wrong in {kept} of {len(runs)}."
-    )
 
 
 def came_to(folder: Path, seed: int) -> dict[str, Any]:

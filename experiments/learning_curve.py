@@ -7,7 +7,7 @@ of every snapshot, so that few labels gave an average of all and not the final o
 
 What is finished is kept, a file per training: stopped, the same command resumes. About an hour of
 one core; `--workers 2` halves it. `results/learning-curve.json` has the tasks of which all
-trainings are finished, and `python -m tools.choice_tables` writes the docs' table from it.
+trainings are finished, and `make results` writes the docs' table from it.
 """
 
 import json

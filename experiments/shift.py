@@ -2,7 +2,7 @@
 
     snapsure reproduce all --dataset cifar100 --scale cpu-full --data cifar100 --out runs
     python -m experiments.shift runs cifar100 results/shift.json
-    python -m tools.harder_tables  # the table in docs/
+    make results  # the table in docs/
 
 Takes the networks that `snapsure reproduce` left in a folder. The first 2,000 test images are
 corrupted by noise, blur, contrast and JPEG at severities 1, 3 and 5 of CIFAR-100-C (Hendrycks &

@@ -5,7 +5,7 @@
     python -m experiments.passes runs words clothes cifar10
     python -m experiments.passes runs words clothes cifar10 --packed results/passes
     snapsure compare --from results/passes --metric aurc
-    python -m tools.passes_tables  # the tables in README.md and docs/, and their picture
+    make results  # the tables in README.md and docs/, and their picture
 
 Trainings that are finished are kept: stopped, the same command goes on. Several may run at once,
 each with tasks or seeds of its own. On one core about ten minutes per seed of words, 15 of

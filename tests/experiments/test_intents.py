@@ -26,7 +26,6 @@ import os, signal, sys
 from pathlib import Path
 import torch
 from experiments.contest import intents as study
-from tests.experiments.test_intents import SMALL
 
 model, data, folder, step = *map(Path, sys.argv[1:4]), int(sys.argv[4])
 
@@ -38,7 +37,8 @@ class Killing(study.SnapshotCallback):
 
 study.SnapshotCallback, study.BATCH = Killing, 4
 torch.set_num_threads(1)
-study.train(model, study.read(data, model), SMALL, 0, folder)
+small = study.Size("intents-few", 12, 4, 1e-2, snapshots=6)
+study.train(model, study.read(data, model), small, 0, folder)
 """
 
 

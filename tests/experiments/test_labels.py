@@ -13,8 +13,8 @@ from experiments.contest import trainings as contest
 from experiments.contest.runs import MEAN, WEIGHTS
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
-from tests.experiments.test_passes import small_task
 from tests.support.problem import CLASSES
+from tests.support.tasks import make_small_task
 
 
 def test_a_fifth_has_another_class_and_the_same_every_time():
@@ -71,7 +71,7 @@ def test_words_are_wrong_in_training_alone(languages, monkeypatch, train, moved)
 
 @pytest.mark.slow
 def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
-    dropping = replace(small_task(), network=network)
+    dropping = replace(make_small_task(), network=network)
     monkeypatch.setattr(study, "task_of", lambda name, packages: dropping)
     monkeypatch.setattr(study, "POINTS", 150)
     out, packed = tmp_path / "runs", tmp_path / "packed"

@@ -1,7 +1,6 @@
 """The study of few passes: its trainings, made small, and what is committed of it."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,32 +10,17 @@ from torch import nn
 from experiments import cifar10
 from experiments.passes import __main__ as study
 from experiments.passes import tasks, trainings
-from experiments.passes.tasks import Task, image_network
+from experiments.passes.tasks import image_network
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from snapsure.paper import data
 from tests.support.problem import CLASSES, points
-
-ROOT = Path(__file__).parents[2]
-
-
-def network():
-    return nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES))
-
-
-def shaken(x):
-    return x + 0.1 * torch.randn_like(x)
-
-
-def small_task(*_):
-    return Task(
-        "words", points(400), points(200, seed=1), network, shaken, 5e-4, 10, 3, CLASSES, seeds=2
-    )
+from tests.support.tasks import make_small_task
 
 
 @pytest.mark.slow
 def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "task_of", small_task)
+    monkeypatch.setattr(study, "task_of", make_small_task)
     out, packed = tmp_path / "runs", tmp_path / "packed"
     study.main(out, ["words"], seed=[0])
     files = sorted(out.rglob("training.json"))

@@ -17,7 +17,7 @@ from snapsure.scoring._recorded import recorded
 from tests.support.tiny import TINY
 
 POINTS = 60
-PACKED = Path("results/regime")
+PACKED = Path(__file__).parents[2] / "results" / "regime"
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from snapsure.paper.train import build, validation
 from snapsure.scoring._recorded import recorded
 from snapsure.snapshots import SnapshotStore
 from tests.support.tiny import TEST, TINY
-from tools import harder_tables
+from tools import results
 
 JUDGED = 60
 
@@ -85,12 +85,7 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     shift.main(study.out, cifar, result, points=JUDGED, every=2)  # nothing is scored again
     assert (folder / "shift-60-2").stat().st_mtime_ns == before
     assert json.loads(result.read_text())["cifar10"] == told
-    lines = harder_tables.shift_table("cifar10", told)
+    lines = results.tabulate_shifts(told).splitlines()
     assert len(lines) == 2 + 13
     estimate = ways["AES"]["eaurc_saved"][0][0]
     assert f"{estimate:+.1f}" in next(line for line in lines if line.startswith("| jpeg 3 |"))
-
-
-def test_a_cell_counts_networks_whose_interval_leaves_out_0():
-    networks = [(8.04, 1.0, 15.0), (-2.0, -5.0, 1.0), (-3.04, -5.0, -1.0)]
-    assert harder_tables.saved(networks) == "+1.0 (+8.0 -2.0 -3.0), 1 / **1**"

@@ -8,9 +8,9 @@ import pytest
 
 from snapsure import SnapshotStore
 from snapsure.training._epochs import read_history
-from tests.paper.test_train import CODE, LOADED, alone, hashes
 from tests.support.kills import killed
 from tests.support.tiny import TINY
+from tests.support.trainings import CODE, LOADED, hash_snapshots, train_alone
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]  # a short form is in test_train.py
 
@@ -34,7 +34,7 @@ def test_a_thousand_kills_of_a_training(cifar, tmp_path, seed):
     for _ in range(2):  # what is loaded and cached is so the second time
         shutil.rmtree(whole, ignore_errors=True)
         begin = time.monotonic()
-        assert alone(cifar, whole, TINY.epochs).returncode == 0
+        assert train_alone(cifar, whole, TINY.epochs).returncode == 0
     seconds = time.monotonic() - begin
     kills = rounds = between = 0
     while kills < KILLS:
@@ -49,6 +49,6 @@ def test_a_thousand_kills_of_a_training(cifar, tmp_path, seed):
             assert found.items() <= recorded(whole).items()
             between += known < epochs < TINY.epochs
             kills, known = kills + (not done), epochs
-        assert hashes(out) == hashes(whole)
+        assert hash_snapshots(out) == hash_snapshots(whole)
         rounds += 1
     assert between > KILLS / 10  # many came while there was something and not all of it

@@ -12,7 +12,8 @@ from snapsure import ScoreTable
 from snapsure.errors import InvalidInput
 from snapsure.paper import outcome
 from snapsure.paper.archive import Experiment
-from tests.paper.test_tables import ensemble, experiment, network  # noqa: F401
+from tests.support.experiments import simulate_ensemble as ensemble
+from tests.support.experiments import simulate_network as network
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,7 @@ TABLES = ["networks", "table1", "table2", "table3", "table4", "saturation", "mot
 
 
 @pytest.fixture(scope="module")
-def shown(experiment):  # noqa: F811
+def shown(experiment):
     return outcome.compute(experiment, TABLES)
 
 
@@ -77,7 +78,7 @@ def test_every_table_has_all_its_cells(shown):
         assert len({line.count("|") for line in lines[2:]}) == 1
 
 
-def test_a_terminal_shows_every_number_of_many_networks(experiment):  # noqa: F811
+def test_a_terminal_shows_every_number_of_many_networks(experiment):
     history = [{"epoch": 12, "training_accuracy": 0.99}]
     about = {"dataset": "cifar100", "scale": "cpu", "networks": [history] * 6}
     many = Experiment(about, [*experiment.tables] * 3, experiment.ensembles)
@@ -113,7 +114,7 @@ def test_a_title_says_which_k_ask_for_more_snapshots_than_there_are():
         assert shown.title == f"{title}; {told}"
 
 
-def test_written_files(experiment, tmp_path):  # noqa: F811
+def test_written_files(experiment, tmp_path):
     shown = outcome.compute(experiment, ["table1"])
     paths = outcome.write(experiment, ["table1", "figures"], shown, tmp_path)
     assert [path.name for path in paths] == [
@@ -127,7 +128,11 @@ def test_written_files(experiment, tmp_path):  # noqa: F811
 
 
 def test_a_row_says_of_which_networks_it_is():
-    some = ScoreTable({"softmax": network(1).kappa("softmax")}, network(1).labels, network(1).y)
+    some = ScoreTable(
+        {"softmax": network(1).kappa("softmax")},
+        network(1).labels,
+        network(1).y,
+    )
     history = [{"epoch": 12, "training_accuracy": 0.99}]
     about = {"dataset": "cifar100", "scale": "cpu", "networks": [history, history]}
     both = Experiment({**about, "seeds": [3, 5]}, [network(0), some], {(3, 5): ensemble()})
@@ -154,5 +159,5 @@ def test_a_row_says_of_which_networks_it_is():
     assert _whose(alone, "table1") == {"softmax": "ours"}
 
 
-def _whose(experiment, table):  # noqa: F811
+def _whose(experiment, table):
     return {row[0]: row[1] for row in outcome.compute(experiment, [table])[table].rows if row[0]}

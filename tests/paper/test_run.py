@@ -18,9 +18,9 @@ from snapsure.paper.archive import Experiment
 from snapsure.paper.run import Study, score_one
 from snapsure.paper.train import build, validation
 from snapsure.scoring._recorded import recorded
-from tests.paper.test_train import parts
 from tests.support import processes
 from tests.support.tiny import TEST, TINY
+from tests.support.trainings import load_parts
 
 pytestmark = pytest.mark.slow
 
@@ -113,10 +113,10 @@ def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
     folder, _, _ = done
     folders = [folder / "mine" / f"seed-{i}" for i in (0, 1)]
     ours = recorded(*map(validation, folders))
-    test = parts(cifar).test
+    test = load_parts(cifar).test
     ensemble = Ensemble([SnapshotStore(path / "snapshots") for path in folders])
     data = (test.pixels, test.labels)
-    scored = score(build(TINY, parts(cifar)), ensemble, data, progress=False)
+    scored = score(build(TINY, load_parts(cifar)), ensemble, data, progress=False)
     assert np.allclose(ours.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-9)
     assert np.array_equal(ours.y_hat, scored.y_hat)
     assert np.array_equal(ours.labels, scored.labels)
@@ -130,7 +130,7 @@ def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
     monkeypatch.setitem(recipes._SMALL, "cpu", how)
     lines = []
     tables = score_one(
-        Study("cifar10", "cpu", folder / "mine", cifar), 0, parts(cifar), lines.append
+        Study("cifar10", "cpu", folder / "mine", cifar), 0, load_parts(cifar), lines.append
     )
     assert lines == ["seed 0: scoring 2 snapshots (nn_distance)"]
     assert [(table.names, table.epochs.tolist()) for table in tables] == [
@@ -165,7 +165,7 @@ def test_softmax_alone_takes_every_table_that_is_whole(done, cifar, tmp_path, mo
     monkeypatch.setitem(recipes._SMALL, "cpu", how)
     for part in ("snapshots", "validation"):
         shutil.copytree(done[0] / "mine" / "seed-0" / part, tmp_path / "seed-0" / part)
-    study, data = Study("cifar10", "cpu", tmp_path, cifar), parts(cifar)
+    study, data = Study("cifar10", "cpu", tmp_path, cifar), load_parts(cifar)
 
     def names(**options):
         return [table.names for table in score_one(study, 0, data, str, **options)]

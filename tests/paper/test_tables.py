@@ -10,27 +10,6 @@ from snapsure import AES, LES, PES, Platt, ScoreTable, bootstrap_difference, bri
 from snapsure.evaluation import trajectories
 from snapsure.paper import tables
 from snapsure.paper.archive import Experiment
-from tests.support.runs import simulated
-
-
-def ensemble():
-    table = simulated(9)
-    return ScoreTable({"ensemble": table.kappa("softmax")}, table.labels, table.y)
-
-
-def network(seed):
-    """With both statistics of MC-dropout, as at the paper's scale."""
-    table = simulated(seed)
-    kappas = {name: table.kappa(name) for name in table.names}
-    kappas["mc_dropout_variance"] = 1 - kappas["mc_dropout"] * (1 - kappas["mc_dropout"])
-    return ScoreTable(kappas, table.labels, table.y)
-
-
-@pytest.fixture(scope="module")
-def experiment():
-    history = [{"epoch": 12, "training_accuracy": 0.99}]
-    about = {"dataset": "cifar100", "scale": "cpu", "networks": [history, history]}
-    return Experiment(about, [network(0), network(1)], {(0, 1): ensemble()})
 
 
 @pytest.mark.slow
@@ -158,17 +137,18 @@ def test_published_numbers_are_the_papers():
     assert gain == pytest.approx(18.3, abs=0.05)  # as printed in table 1
 
 
-RESULTS = sorted(path.parent.name for path in Path("results").glob("*/experiment.json"))
+RESULTS = Path(__file__).parents[2] / "results"
+EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/experiment.json"))
 
 
 def test_results_are_found():
-    assert {"cifar100-cpu-full", "cifar100-cpu-full-underfitted"} <= {*RESULTS}
+    assert {"cifar100-cpu-full", "cifar100-cpu-full-underfitted"} <= {*EXPERIMENTS}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_committed_results_follow_from_the_committed_scores(name):
-    folder = Path("results") / name
+    folder = RESULTS / name
     experiment = Experiment.open(folder)
     for part in ("about", "table1", "table2", "table3", "table4", "saturation", "motivation"):
         made = json.loads(json.dumps(getattr(tables, part)(experiment)))

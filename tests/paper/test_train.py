@@ -1,6 +1,5 @@
 """Training for real: a step of each recipe, going on after a kill, several processes."""
 
-import hashlib
 import json
 import os
 import signal
@@ -26,13 +25,9 @@ from snapsure.scoring._recorded import recorded
 from snapsure.training._epochs import read_history
 from tests.support import processes
 from tests.support.tiny import TINY, TRAIN
+from tests.support.trainings import CODE, hash_snapshots, load_parts, train_alone
 
 pytestmark = pytest.mark.slow
-
-
-def parts(cifar):
-    name = "cifar10"
-    return Parts(data.named(name), data.load(name, "train", cifar), data.load(name, "test", cifar))
 
 
 def quiet(line):
@@ -42,13 +37,6 @@ def quiet(line):
 @pytest.fixture(scope="module")
 def fabric():
     return Fabric(accelerator="cpu", devices=1)
-
-
-def hashes(folder):
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted((folder / "snapshots").glob("epoch-*"))
-    }
 
 
 RECIPES = {
@@ -126,7 +114,7 @@ def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
 def test_the_parts_of_a_pass_are_an_epoch_each(cifar, tmp_path, fabric):
     """Two halves see each image of a pass once; the next pass is in another order."""
     recipe = replace(TINY, parts=2, epochs=4)
-    training = _Training(recipe, parts(cifar), tmp_path, 0, fabric, *3 * [torch.nn.Identity()])
+    training = _Training(recipe, load_parts(cifar), tmp_path, 0, fabric, *3 * [torch.nn.Identity()])
     seen = [torch.cat(training.batches(epoch)) for epoch in range(1, 5)]
     used = len(training.labels) // recipe.batch * recipe.batch
     for first, second in (seen[:2], seen[2:]):
@@ -143,7 +131,7 @@ def test_the_parts_of_a_pass_are_an_epoch_each(cifar, tmp_path, fabric):
 def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
     told = []
     recipe = replace(TINY, epochs=12, drop_every=4)
-    train(recipe, parts(cifar), tmp_path, 0, fabric, told.append)
+    train(recipe, load_parts(cifar), tmp_path, 0, fabric, told.append)
     history = read_history(tmp_path)
     assert [entry["epoch"] for entry in history] == list(range(1, 13))
     rates = [entry["learning_rate"] for entry in history]
@@ -159,11 +147,11 @@ def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
 
 def test_recorded_logits_give_what_scoring_would(cifar, tmp_path, fabric):
     """The validation pass of each epoch is all that softmax response needs."""
-    train(TINY, parts(cifar), tmp_path, 0, fabric, quiet)
+    train(TINY, load_parts(cifar), tmp_path, 0, fabric, quiet)
     table = recorded(validation(tmp_path))
-    test = parts(cifar).test
+    test = load_parts(cifar).test
     scored = score(
-        build(TINY, parts(cifar)),
+        build(TINY, load_parts(cifar)),
         tmp_path / "snapshots",
         (test.pixels, test.labels),
         SoftmaxResponse(),
@@ -178,90 +166,48 @@ def test_recorded_logits_give_what_scoring_would(cifar, tmp_path, fabric):
 
 def test_another_recipe_is_refused_where_one_is(cifar, tmp_path, fabric):
     recipe = replace(TINY, epochs=1)
-    train(recipe, parts(cifar), tmp_path, 0, fabric, quiet)
+    train(recipe, load_parts(cifar), tmp_path, 0, fabric, quiet)
     for other, seed in ((replace(recipe, learning_rate=0.2), 0), (recipe, 1)):
         with pytest.raises(InvalidInput) as refusal:
-            train(other, parts(cifar), tmp_path, seed, fabric, quiet)
+            train(other, load_parts(cifar), tmp_path, seed, fabric, quiet)
         assert str(refusal.value) == (
             f"{tmp_path} must hold a training of the same recipe, seed, data, devices and "
             f"precision, got another one: choose another folder, or compare "
             f"{tmp_path}/training.json"
         )
     with pytest.raises(InvalidInput):
-        train(recipe, parts(cifar), tmp_path, 0, Fabric(precision="bf16-mixed"), quiet)
+        train(recipe, load_parts(cifar), tmp_path, 0, Fabric(precision="bf16-mixed"), quiet)
 
 
 def test_mixed_precision_records_logits_in_full(cifar, tmp_path):
     mixed = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
-    train(replace(TINY, epochs=1), parts(cifar), tmp_path, 0, mixed, quiet)
+    train(replace(TINY, epochs=1), load_parts(cifar), tmp_path, 0, mixed, quiet)
     logits = np.load(tmp_path / "validation" / "epoch-000001.npy")
     assert (logits.view(np.uint32) & 0xFFFF).any()  # a bfloat16 number would have zeros there
 
 
 def test_mean_and_deviation_of_the_pixels(cifar):
-    layer = build(TINY, parts(cifar))[0]
-    pixels = parts(cifar).train.pixels.double()
+    layer = build(TINY, load_parts(cifar))[0]
+    pixels = load_parts(cifar).train.pixels.double()
     assert torch.allclose(layer.mean.view(3).double(), pixels.mean(dim=(0, 1, 2)))
     assert torch.allclose(layer.std.view(3).double(), pixels.std(dim=(0, 1, 2), correction=0))
-
-
-CODE = """
-    import os, signal, sys, warnings
-    warnings.simplefilter("ignore")
-    from dataclasses import replace
-    from pathlib import Path
-    import torch
-    from snapsure.paper import data
-    from snapsure.training._fabric import launched as fabric
-    from snapsure.paper.train import Parts, train
-    from snapsure.snapshots import SnapshotStore
-    from tests.support.tiny import TINY
-
-    def killing(owner, name, calls, after):
-        method = getattr(owner, name)
-
-        def counted(*args, **options):
-            nonlocal calls
-            calls -= 1
-            value = method(*args, **options) if calls or after else None
-            return value if calls else os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(owner, name, counted)
-
-    if __name__ == "__main__":
-        cifar, out, devices, epochs, *kill = sys.argv[1:]
-        if kill:
-            owner = {"save": SnapshotStore, "step": torch.optim.SGD, "replace": Path}[kill[0]]
-            killing(owner, kill[0], int(kill[1]), after=kill[0] == "save")
-        ready = fabric("cpu", int(devices), "32-true")
-        recipe = replace(TINY, epochs=int(epochs))
-        images = [data.load("cifar10", part, Path(cifar)) for part in ("train", "test")]
-        sets = Parts(data.named("cifar10"), *images)
-        train(recipe, sets, Path(out), 0, ready, lambda line: None)
-"""
-LOADED = ("snapsure.paper.run", "tests.support.tiny", "torch._dynamo")
-
-
-def alone(cifar, out, epochs, *kill):
-    """A training in a process of its own, killed at a call of something if that is asked for."""
-    return processes.run(CODE, cifar, out, 1, epochs, *kill, loaded=LOADED)
 
 
 def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(cifar, tmp_path):
     """Killed where a snapshot is there but not yet what says so, amid an epoch, amid a file."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    ended = alone(cifar, whole, TINY.epochs)
+    ended = train_alone(cifar, whole, TINY.epochs)
     assert ended.returncode == 0, ended.stderr
     steps = (TRAIN - 10) // TINY.batch  # of an epoch; the first is begun again after the first kill
     for kill in (("save", 1), ("step", 2 * steps + 2), ("replace", 4)):
-        ended = alone(cifar, broken, TINY.epochs, *kill)
+        ended = train_alone(cifar, broken, TINY.epochs, *kill)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         assert len(read_history(broken)) < TINY.epochs
     assert len(read_history(broken)) > 0
-    ended = alone(cifar, broken, TINY.epochs)
+    ended = train_alone(cifar, broken, TINY.epochs)
     assert ended.returncode == 0, ended.stderr
-    assert hashes(broken) == hashes(whole)
-    assert len(hashes(whole)) == TINY.epochs
+    assert hash_snapshots(broken) == hash_snapshots(whole)
+    assert len(hash_snapshots(whole)) == TINY.epochs
     for epoch in range(1, TINY.epochs + 1):
         name = f"validation/epoch-{epoch:06d}.npy"
         assert (whole / name).read_bytes() == (broken / name).read_bytes()
@@ -282,7 +228,7 @@ def test_two_processes_train_one_network(cifar, tmp_path):
     assert json.loads((tmp_path / "training.json").read_text())["batch"] == TINY.batch
     assert [entry["epoch"] for entry in read_history(tmp_path)] == [1, 2]
     single = tmp_path / "single"
-    assert alone(cifar, single, 1).returncode == 0
+    assert train_alone(cifar, single, 1).returncode == 0
     one, two = (
         SnapshotStore(tmp_path / "snapshots").load(1),
         SnapshotStore(single / "snapshots").load(1),

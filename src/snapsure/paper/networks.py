@@ -90,8 +90,7 @@ class Whitening(nn.Conv2d):
     """A convolution of 2 × 2 whose 24 channels are uncorrelated, never trained (Page 2018).
 
     Along each of the 12 principal directions of small patches there is a channel, and one against
-    it, so that a ReLU behind them loses nothing. With it and convolutions that begin as in `quick`,
-    a network is 64 % wrong after one pass over CIFAR-100, and 76 % without (one seed).
+    it, so that a ReLU behind them loses nothing. The network learns faster in its first epochs.
     """
 
     def __init__(self) -> None:

@@ -1,0 +1,691 @@
+"""Compute every table and picture that the pages show, from the archives in `results/`.
+
+    make results
+
+A table becomes a snippet, `docs/snippets/NAME.md`, which a page of the site includes by
+`--8<-- "NAME.md"`. README.md and results/README.md, which are read in the repository too, have
+the same table inline, after a comment that names it: `<!-- NAME -->`. The paper's tables below
+`results/` are not made here but by `snapsure reproduce`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from snapsure._types import Floats
+from snapsure.evaluation import Board, Comparison, Result, compare
+from snapsure.paper.tables import published
+from snapsure.report import pictures
+from snapsure.report.tables import Column, Table, to_markdown
+from tools import charts, studies
+from tools.studies import (
+    AES,
+    BOTH,
+    EMBEDDED,
+    FINAL,
+    FIVE,
+    LES,
+    LES2,
+    LES3,
+    LES4,
+    PNORM,
+    POWERS,
+    PREDICTOR,
+    RESULTS,
+    ROOT,
+    STARTS,
+    UNTIED,
+    Record,
+    Task,
+)
+
+SNIPPETS = ROOT / "docs" / "snippets"
+IMAGES = ROOT / "docs" / "images"
+INLINE = (ROOT / "README.md", RESULTS / "README.md")
+_PLACE = re.compile(r"^<!-- ([\w-]+) -->\n+(?:\|.*\n)*\n*", re.M)
+
+
+def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Return a table in Markdown; all columns but the first few `words` are aligned right."""
+    columns = [Column(name, text=i < words) for i, name in enumerate(head)]
+    return to_markdown(Table(columns, rows))
+
+
+def format_signed(number: float) -> str:
+    """Return a number with its sign and one digit; never −0.0."""
+    return f"{round(number, 1) + 0.0:+.1f}"
+
+
+def format_percent(share: float | np.floating[Any], digits: int = 0) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def format_range(numbers: Sequence[float], form: str) -> str:
+    """Return the least and the most, or the one that both are."""
+    low, high = (form.format(round(end, 1) + 0.0) for end in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} … {high}"
+
+
+def format_gain(row: Result) -> str:
+    """Return percent less than the reference, bold where that is significant."""
+    written = format_signed(row.saved.estimate)
+    return f"**{written}**" if row.p_holm is not None and row.p_holm < 0.05 else written
+
+
+# Few passes -----------------------------------------------------------------------------------
+
+README_ROWS = {
+    "`AES()`, no labels": AES,
+    "`LES()`, held-out labels": LES,
+    "`LES(passes=3)`, held-out labels": LES3,
+    "`SelfAdaptive`, a loss for the training itself": "SAT",
+    "`Student` answering itself: one more training": "student",
+    "for comparison: a second network, and the mean of both": BOTH,
+    "for comparison: label smoothing": "label smoothing",
+}
+PASSES_ROWS = (
+    *(BOTH, "second network and the old, of the old answers"),
+    *("student and the old, of the old answers", LES, "second network, of the old answers"),
+    *(LES4, LES3, LES2, "mean weights", "mean probabilities", AES),
+    *("student, of the old answers", "SAT", FINAL, "CRL", "FMFP", "student", "label smoothing"),
+    *("student of the final", "student of all epochs"),
+)
+
+
+def tabulate_passes_summary(found: Comparison) -> str:
+    """Tabulate the gains of a few methods, for the README."""
+    boards, pooled = list(found.boards.values()), _pooled(found)
+    heads = [f"{board.name} ({format_percent(board[FINAL].error)} wrong)" for board in boards]
+    rows = [
+        [words, f"{pooled[method].passes:.0f}", _count_better(boards, method)]
+        + [format_gain(board[method]) for board in boards]
+        for words, method in README_ROWS.items()
+    ]
+    first = "percent less AURC than the final softmax"
+    return render_table([first, "passes", "better in", *heads], rows)
+
+
+def tabulate_passes(found: Comparison) -> str:
+    """Tabulate every method with its error, AURC and gain, the best over all tasks first."""
+    boards, pooled = list(found.boards.values()), _pooled(found)
+    rows = []
+    for method in sorted(PASSES_ROWS, key=lambda method: -pooled[method].saved.estimate):
+        row, is_final = pooled[method], method == FINAL
+        cells = [method, f"{row.passes:.0f}", f"{row.trainings:.3g}"]
+        cells += ["", ""] if is_final else [_count_better(boards, method), format_gain(row)]
+        for one in (board[method] for board in boards):
+            cell = f"{format_percent(one.error, 1)}, {1e3 * one.aurc:.1f}"
+            cells.append(cell if is_final else f"{cell}, {format_gain(one)}")
+        rows.append(cells)
+    heads = ["method", "passes", "trainings", "better in", "all", *(one.name for one in boards)]
+    return render_table(heads, rows)
+
+
+def _count_better(boards: Sequence[Board], method: str) -> str:
+    gains = [gain for board in boards for gain in board[method].gains]
+    return f"{sum(gain is not None and gain > 0 for gain in gains)} of {len(gains)}"
+
+
+def _pooled(found: Comparison) -> Board:
+    assert found.pooled is not None
+    return found.pooled
+
+
+# The contest ----------------------------------------------------------------------------------
+
+# AES, PES and LES over κ other than softmax are left to `snapsure compare`.
+CONTEST_ROWS = (
+    *(LES, LES4, LES3, LES2, AES, "LES of all κ", "mean probabilities"),
+    *("best snapshot", "mean weights", "PES", PNORM, PREDICTOR),
+    *("temperature by AURC", "temperature by NLL", "final of doctor", "final of entropy", "gen"),
+    *("PES (paper)", "nn_distance", "mc_dropout_variance", "final of margin"),
+    *("final of max_logit", "final of energy", "SPTD", "deep_knn"),
+)
+
+
+def tabulate_contest(found: Comparison) -> str:
+    """Tabulate the gains on every board, the best over all tasks first."""
+    pooled = _pooled(found)
+    rows = [
+        [pooled.label(row), f"{row.passes:.0f}"]
+        + [format_gain(board[row.method, row.kappa]) for board in found.every]
+        for row in pooled.rows
+        if pooled.label(row) in CONTEST_ROWS
+    ]
+    return render_table(["method", "passes", *(board.name for board in found.every)], rows)
+
+
+# Over every study -----------------------------------------------------------------------------
+
+# Percent of AURC. Archived κ and logits are rounded, so one softmax computed by two ways differs.
+ROUNDING = 0.05
+CHOICES = (
+    ("one network, nothing else", "softmax response", FINAL),
+    ("held-out labels", "`MaxLogitPNorm()`", PNORM),
+    ("held-out labels", "an error predictor on the logits", PREDICTOR),
+    ("held-out labels", "an error predictor on logits and embedding", EMBEDDED),
+    ("snapshots; one pass per answer", "the mean of their weights", "mean weights"),
+    ("snapshots, no labels", "`AES()`: a bet", AES),
+    ("snapshots and held-out labels", "`LES()`", LES),
+    ("the same, three passes", "`LES(passes=3)`", LES3),
+    ("the same, two passes", "`LES(passes=2)`", LES2),
+    ("a second training, two passes", "two networks, answering together (`Ensemble`)", BOTH),
+    ("four more trainings, five passes", "five networks, answering together (`Ensemble`)", FIVE),
+    ("a training to come, one pass", "the loss `SelfAdaptive`", "SAT"),
+    ("snapshots and a second training, one pass", "`Student`", "student"),
+)
+SHORT_CHOICES = {
+    "`AES()`: snapshots, no labels": AES,
+    "`LES()`: snapshots and held-out labels": LES,
+    "`LES(passes=3)`: the same in three passes": LES3,
+    "the mean of the snapshots' weights": "mean weights",
+    "`Ensemble`: two networks, answering together": BOTH,
+}
+TASK_COLUMNS = {
+    "AES": AES,
+    "LES": LES,
+    "LES, 3 passes": LES3,
+    "LES, 2 passes": LES2,
+    "mean weights": "mean weights",
+    "two networks": BOTH,
+    "five networks": FIVE,
+    "SAT": "SAT",
+    "student": "student",
+}
+LOGIT_COLUMNS = {
+    "GEN": "gen",
+    "MaxLogit-pNorm": PNORM,
+    "error predictor": PREDICTOR,
+    "with embedding": EMBEDDED,
+}
+ACCURACY_COLUMNS = {
+    "final softmax": FINAL,
+    "AES": AES,
+    "LES": LES,
+    "LES, 3 passes": LES3,
+    "SPTD": f"SPTD, k = {POWERS[1]}",
+    UNTIED: UNTIED,
+}
+
+
+def tabulate_choices_short(tasks: Sequence[Task]) -> str:
+    """Tabulate five methods: passes, trainings, in how many trainings each is better, its gain."""
+    rows = []
+    for words, method in SHORT_CHOICES.items():
+        some = [task for task in tasks if method in task.methods]
+        passes = format_range([task.mean(method, "passes") for task in some], "{:.0f}")
+        trainings = f"{np.mean([task.mean(method, 'trainings') for task in some]):.3g}"
+        gains = format_range([task.gain(method) for task in some], "{:+.1f}")
+        rows.append([words, passes, trainings, count_better(some, method), gains])
+    heads = ["method", "passes", "trainings", "better in", "percent less AURC, task by task"]
+    return render_table(heads, rows)
+
+
+def tabulate_choices(tasks: Sequence[Task]) -> str:
+    """Tabulate what you have, what to use, what it gained and what it costs."""
+    rows = []
+    for have, use, method in CHOICES:
+        some = [task for task in tasks if method in task.methods]
+        passes = format_range([task.mean(method, "passes") for task in some], "{:.0f}")
+        trainings = f"{np.mean([task.mean(method, 'trainings') for task in some]):.3g}"
+        gained = ["", ""]
+        if method != FINAL:
+            gains = [task.gain(method) for task in some]
+            gained = [count_better(some, method), format_range(gains, "{:+.1f}")]
+        rows.append([have, use, passes, trainings, *gained])
+    heads = ["you have", "use", "passes", "trainings", "better in"]
+    return render_table([*heads, "percent less AURC, task by task"], rows, words=2)
+
+
+def count_better(tasks: Sequence[Task], method: str) -> str:
+    """Return in how many trainings a method has less AURC than the final softmax."""
+    gains = [gain for task in tasks if method in task.methods for gain in task.gains(method)]
+    return f"{sum(gain > ROUNDING for gain in gains)} of {len(gains)}"
+
+
+def tabulate_tasks(tasks: Sequence[Task], columns: Mapping[str, str]) -> str:
+    """Tabulate percent less AURC than the final softmax, a row per task."""
+    rows = []
+    for task in tasks:
+        wrong, right = task.mean(FINAL, "error"), np.mean(task.right)
+        cells = [task.name, str(len(task.right)), format_percent(wrong), format_percent(right)]
+        for method in columns.values():
+            cells.append(format_signed(task.gain(method)) if method in task.methods else "")
+        rows.append(cells)
+    heads = ["task", "trainings", "wrong in test", "right in training", *columns]
+    return render_table(heads, rows)
+
+
+def tabulate_sptd(tasks: Sequence[Task]) -> str:
+    """Tabulate how ties spoil SPTD: E-AURC × 10³ with and without them."""
+    heads = [f"SPTD, k = {k}" for k in POWERS]
+    rows = [
+        [task.name, format_percent(np.mean(task.undoubted))]
+        + [f"{1e3 * task.mean(method, 'eaurc'):.1f}" for method in (FINAL, *heads, UNTIED)]
+        for task in tasks
+    ]
+    return render_table(
+        ["task", "never doubted", "softmax", *heads, f"k = {POWERS[1]}, ties broken"], rows
+    )
+
+
+def tabulate_accuracy(tasks: Sequence[Task]) -> str:
+    """Tabulate the percentage of right answers among the accepted, at three coverages."""
+    rows = [
+        [task.name]
+        + [
+            " / ".join(f"{100 * share:.1f}" for share in task.accuracy(method))
+            for method in ACCURACY_COLUMNS.values()
+        ]
+        for task in tasks
+    ]
+    return render_table(["right among accepted", *ACCURACY_COLUMNS], rows)
+
+
+def tabulate_aes(tasks: Sequence[Task]) -> str:
+    """Tabulate what AES gained in each training, the worst fitted to its training set first."""
+    rows = []
+    for task in sorted(tasks, key=lambda task: float(np.mean(task.right))):
+        right = format_range([100 * share for share in task.right], "{:.1f}") + " %"
+        gains = " ".join(format_signed(gain) for gain in task.gains(AES))
+        rows.append([task.name, right, count_better([task], AES), gains])
+    return render_table(
+        ["AES on", "right in training", "better in", "percent less AURC of each"], rows
+    )
+
+
+AES_GROUPS = {
+    "clothes": "clothes",
+    "words": "contest/words|passes/words",
+    "CIFAR": "/cifar.*(?<!wrong)$",
+    "wrong training labels": "^labels/",
+    "fine-tuned": "^intents/|^images/",
+}
+
+
+def tabulate_aes_short(tasks: Sequence[Task]) -> str:
+    """Tabulate what AES gained by kind of task."""
+    rows = []
+    for words, pattern in AES_GROUPS.items():
+        some = [task for task in tasks if re.search(pattern, task.name)]
+        gains = [gain for task in some for gain in task.gains(AES)]
+        rows.append([words, count_better(some, AES), format_range(gains, "{:+.1f}")])
+    return render_table(["AES on", "better in", "percent less AURC, least … most"], rows)
+
+
+def tabulate_labels_needed() -> str:
+    """Tabulate what LES gains with few labels, before and after its penalty changed."""
+    kinds = [(method, rule) for method in ("LES", "LES (3 passes)") for rule in ("before", "now")]
+    rows = []
+    for task, found in json.loads((RESULTS / "learning-curve.json").read_text())["tasks"].items():
+        for labels in dict.fromkeys(row["labels"] for row in found):
+            some = {(row["method"], row["rule"]): row for row in found if row["labels"] == labels}
+            one = some["LES", "now"]
+            cells = [f"{labels:,} of {task}", str(one["draws"]), str(one["fallback"])]
+            for row in (some[kind] for kind in kinds):
+                worse = f"**{row['worse']}**" if row["worse"] else "0"
+                mean, worst = format_signed(row["mean"]), format_signed(row["worst"])
+                cells.append(f"{mean} ({worst}), {worse} / {row['better']}")
+            rows.append(cells)
+    heads = [f"{method}, {rule}" for method, rule in kinds]
+    return render_table(["labels", "draws", "Platt's curve", *heads], rows)
+
+
+# When AES hurts -------------------------------------------------------------------------------
+
+FEWEST = 4  # tasks that a correlation is computed from
+
+
+def tabulate_starts(found: Comparison) -> str:
+    """Tabulate what AES gains from each start, task by task."""
+    starts = [f"from {start}" for start in STARTS]
+    rows = []
+    for board in found.boards.values():
+        best = max(starts, key=lambda start, board=board: board[start].saved.estimate)  # type: ignore[misc]
+        gains = board[best].saved.estimate > 0
+        cells = [board.name, str(board.runs), *(format_gain(board[start]) for start in starts)]
+        rows.append([*cells, best.removeprefix("from ") if gains else "none"])
+    return render_table(["gain of AES, %", "networks", *starts, "best start"], rows)
+
+
+def tabulate_records(records: Mapping[str, Record], found: Comparison) -> str:
+    """Tabulate what the trainings recorded beside what AES gains, the least gain first."""
+    rows = []
+    for name in _order_by_gain(records, found):
+        one, row = records[name], found.boards[name][f"from {STARTS[0]}"]
+        loss, error = one.loss.mean(axis=0), one.error.mean(axis=0)
+        known = bool(np.isfinite(loss).all())
+        rows.append(
+            [
+                name,
+                format_percent(one.accuracy.mean(), 1),
+                " → ".join(f"{value:.2f}" for value in loss) if known else "not kept",
+                format_percent(one.fall.mean()) if known else "",
+                " → ".join(format_percent(value, 1) for value in error),
+                format_percent(-one.improvement.mean()),
+                format_gain(row),
+                " ".join(f"{gain:+.1f}" for gain in row.gains),
+            ]
+        )
+    heads = ["record", "right in training", "training loss, first → 0.4 T → last"]
+    heads += ["of its fall, after 0.4 T", "wrong in test, 0.4 T → T", "of itself"]
+    return render_table([*heads, "gain of AES, %", "gain of each, %"], rows)
+
+
+def tabulate_rules(records: Mapping[str, Record], found: Comparison) -> str:
+    """Tabulate whether a number of the record orders tasks as AES's gain does."""
+    rules: dict[str, Callable[[Record], Floats]] = {
+        "right in training": lambda one: one.accuracy,
+        "the training loss's fall after 0.4 T": lambda one: -one.fall,
+        "the held-out error's fall after 0.4 T": lambda one: -one.improvement,
+    }
+    names = _order_by_gain(records, found)
+    gains = {
+        name: np.array(found.boards[name][f"from {STARTS[0]}"].gains, np.float64) for name in names
+    }
+    rows = []
+    for words, rule in rules.items():
+        known = [name for name in names if np.isfinite(rule(records[name])).all()]
+        value, gained = (
+            np.concatenate([of(name) for name in known])
+            for of in (lambda name, rule=rule: rule(records[name]), gains.__getitem__)
+        )
+        worst = np.argsort(value, kind="stable")[: int((gained < 0).sum())]
+        cells = ["too few"] * 3
+        if len(known) >= FEWEST:
+            means = [
+                [float(rule(records[name]).mean()) for name in known],
+                [float(gains[name].mean()) for name in known],
+            ]
+            losing = f"{int((gained[worst] < 0).sum())} of {len(worst)}"
+            cells = [f"{_spearman(*means):+.2f}", f"{_spearman(value, gained):+.2f}", losing]
+        rows.append([words, str(len(known)), *cells])
+    heads = ["rule", "tasks that kept it", "rank correlation with the gain, tasks", "of networks"]
+    return render_table([*heads, "networks where AES loses, among as many worst by it"], rows)
+
+
+def _order_by_gain(records: Mapping[str, Record], found: Comparison) -> list[str]:
+    start = f"from {STARTS[0]}"
+    return sorted(
+        (name for name in found.boards if name in records),
+        key=lambda name: found.boards[name][start].saved.estimate,
+    )
+
+
+def _spearman(a: Sequence[float] | Floats, b: Sequence[float] | Floats) -> float:
+    from scipy.stats import spearmanr  # type: ignore[import-untyped]
+
+    return float(spearmanr(a, b).statistic)
+
+
+# Fine-tuned networks, wrong labels, shifts ----------------------------------------------------
+
+
+def tabulate_queries() -> str:
+    """Tabulate the transformers: how well they fit, where they err."""
+    rows, runs = [], studies.open_study("intents")
+    for size, trainings in studies.read_trainings("intents").items():
+        for one, run in zip(trainings, runs[f"{size}-oos"], strict=True):
+            steps = max(row["step"] for row in one["log"])
+            shares = (one["training_accuracy"], one["test_error"], run.table.errors.mean())
+            rows.append([size, str(one["seed"]), f"{steps:,}"])
+            rows[-1] += [format_percent(share, 1) for share in shares]
+    heads = ["transformer", "seed", "steps", "right in training"]
+    return render_table([*heads, "wrong of 4,500", "wrong of 5,500"], rows)
+
+
+def tabulate_image_networks() -> str:
+    """Tabulate the image networks."""
+    rows = [
+        [name, str(one["seed"])]
+        + [format_percent(one[key], 1) for key in ("training_accuracy", "test_error")]
+        for name, trainings in studies.read_trainings("images").items()
+        for one in trainings
+    ]
+    return render_table(["image network", "seed", "right in training", "wrong in test"], rows)
+
+
+def compare_tuned() -> dict[str, Board]:
+    """Compare the methods on the fine-tuned networks, each pair of boards with its own draws."""
+    runs = {**studies.open_study("intents"), **studies.open_study("images")}
+    boards: dict[str, Board] = {}
+    for names in (("intents", "intents-oos"), ("intents-few", "intents-few-oos"), ("images",)):
+        boards.update(compare({name: runs[name] for name in names}).boards)
+    return boards
+
+
+SHORT_BOARD = (LES, LES3, AES, "mean weights", PNORM, FINAL)
+
+
+def tabulate_boards(boards: Mapping[str, Board], methods: Sequence[str] | None = None) -> str:
+    """Tabulate every method that all boards have, or some of them, the best over all first."""
+    first, *others = boards.values()
+    names = [
+        row.method
+        for row in first.rows
+        if all(row.method in [one.method for one in board.rows] for board in others)
+        and (methods is None or row.method in methods)
+    ]
+
+    def sum_logs(name: str) -> float:
+        return sum(float(np.log1p(-one[name].saved.estimate / 100)) for one in boards.values())
+
+    rows = []
+    for name in sorted(names, key=sum_logs):
+        cells = [name, f"{first[name].passes:.0f}"]
+        for board in boards.values():
+            row = board[name]
+            interval = f"{format_gain(row)} [{row.saved.low:+.1f} … {row.saved.high:+.1f}]"
+            cells += [f"{1e3 * row.eaurc:.2f}", "" if row.outcome == "reference" else interval]
+        rows.append(cells)
+    heads = [head for name in boards for head in (f"{name}: E-AURC × 10³", "gain, %")]
+    return render_table(["method", "passes", *heads], rows)
+
+
+def tabulate_shifts(study: Mapping[str, Any]) -> str:
+    """Tabulate what is saved under each shift and severity."""
+    methods = {"AES": AES, "LES": LES, "LES, 3 passes": LES3}
+    rows = []
+    for row in study["rows"]:
+        name = f"{row['shift']} {row['severity']}" if row["severity"] else "nothing"
+        area = f"{1e3 * np.mean(row['ways'][FINAL]['eaurc']):.1f}"
+        cells = [format_networks(row["ways"][method]["eaurc_saved"]) for method in methods.values()]
+        rows.append([name, format_percent(np.mean(row["wrong"]), 1), area, *cells])
+    return render_table(["shifted by", "wrong", "E-AURC × 10³", *methods], rows)
+
+
+def format_networks(networks: Sequence[tuple[float, float, float]]) -> str:
+    """Return the mean gain, each network's, and how many are significantly better / worse."""
+    gains = [gain for gain, _, _ in networks]
+    mean, *each = (format_signed(gain) for gain in (sum(gains) / len(gains), *gains))
+    better, worse = sum(low > 0 for _, low, _ in networks), sum(high < 0 for *_, high in networks)
+    return f"{mean} ({' '.join(each)}), {better} / {f'**{worse}**' if worse else 0}"
+
+
+# The paper's tables, and the demo -------------------------------------------------------------
+
+PAPER_SETS = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}
+PAPER_AVERAGED = {
+    "softmax": "softmax response",
+    "nn_distance": "NN-distance",
+    "mc_dropout_variance": "MC-dropout, variance",
+    "mc_dropout": "MC-dropout, mean",
+    "ensemble": "an ensemble",
+}
+PAPER_COMPARED = {
+    "pes_paper": "PES to the letter",
+    "pes": "PES",
+    "les": "LES (ours)",
+    "les_in_3": "LES in 3 passes (ours)",
+}
+
+
+def tabulate_paper() -> str:
+    """Tabulate what AES, PES and LES gain: the paper's numbers, and ours."""
+    heads, rows = ["percent less E-AURC"], [["*test error, %*"]]
+    rows += [[f"AES of {of}"] for of in PAPER_AVERAGED.values()]
+    rows += [[of] for of in PAPER_COMPARED.values()]
+    for name, title in PAPER_SETS.items():
+        networks, first, third = (
+            json.loads((RESULTS / f"{name}-cpu-full" / f"{part}.json").read_text())
+            for part in ("networks", "table1", "table3")
+        )
+        heads += [f"{title}: paper", "ours"]
+        wrong = [100 * share for share in networks["test_error"]]
+        paper = published()["validation_error_percent"][name]
+        cells = [[f"*{paper}*", f"*{min(wrong):.1f} … {max(wrong):.1f}*"]]
+        for kappa in PAPER_AVERAGED:
+            theirs, ours = published()["table1_aes"][name].get(kappa), first.get(kappa)
+            gain = 100 * (1 - theirs["k30"] / theirs["baseline"]) if theirs else None
+            cells.append([_minus(gain), _format_ours(ours["k30"], ours["final"]) if ours else ""])
+        for method in PAPER_COMPARED:
+            gain = published()["table3_pes_softmax"][name]["improvement_percent"]
+            theirs = _minus(gain if method == "pes_paper" else None)
+            cells.append([theirs, _format_ours(third[method], third["final"])])
+        for row, more in zip(rows, cells, strict=True):
+            row += more
+    return render_table(heads, rows)
+
+
+def _format_ours(found: Mapping[str, Any], final: Mapping[str, Any]) -> str:
+    """Return the gain with its interval on one line, bold where that excludes 0."""
+    _, most, least = (-100 * end / final["eaurc"] for end in found["difference"])
+    written = f"{_minus(found['gain'])} ({_minus(least)} … {_minus(most)})"
+    written = written.replace(" ", "\N{NO-BREAK SPACE}")
+    return f"**{written}**" if least * most > 0 else written
+
+
+def _minus(percent: float | None) -> str:
+    return "" if percent is None else f"{percent:+.1f}".replace("-", "−")
+
+
+def tabulate_published() -> str:
+    """Tabulate E-AURC × 10³ of the final softmax and AES, as published and as ours."""
+    rows = []
+    for name, title in PAPER_SETS.items():
+        for words, table, k in (
+            ("the paper (ICLR 2019), VGG-16", "table1_aes", "k30"),
+            ("Moon et al. 2020, VGG-16", "table1_independent", "k10"),
+        ):
+            row = published()[table][name]["softmax"]
+            rows.append([title, words, *_format_pair(row["baseline"], row[k])])
+        first, networks = (
+            json.loads((RESULTS / f"{name}-cpu-full" / f"{part}.json").read_text())
+            for part in ("table1", "networks")
+        )
+        for words, kappa in (("ours", "softmax"), ("our ensembles of two", "ensemble")):
+            final, aes = (1e3 * first[kappa][kind]["eaurc"] for kind in ("final", "k30"))
+            rows.append([title, words, *_format_pair(final, aes)])
+        rows[-2][1] += f", mean of {networks['networks']}"
+    return render_table(["data", "from", "softmax", "AES", "saved"], rows, words=2)
+
+
+def _format_pair(final: float, averaged: float) -> list[str]:
+    return [f"{final:.2f}", f"{averaged:.2f}", f"{_minus(100 * (1 - averaged / final))} %"]
+
+
+def tabulate_demo() -> str:
+    """Tabulate the least and the most over the demo's trainings."""
+    settings = json.loads((RESULTS / "demo.json").read_text())
+    runs = [run for seeds in settings.values() for run in seeds.values()]
+    numbers = {
+        "words answered wrong": [100 * run["error"] for run in runs],
+        "less E-AURC by AES": [run["gain"]["AES"][0] for run in runs],
+        "less E-AURC by LES": [run["gain"]["LES"][0] for run in runs],
+        "accepted by the predictor": [100 * run["accepted"] for run in runs],
+        "of these, wrong": [100 * run["wrong"] for run in runs],
+        "accepted by the final softmax": [100 * run["plain"] for run in runs],
+    }
+    rows = [[words, format_range(each, "{:.1f}") + " %"] for words, each in numbers.items()]
+    return render_table([f"{len(runs)} trainings of the demo", "least … most"], rows)
+
+
+# Snippets, inline tables, pictures ------------------------------------------------------------
+
+
+def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
+    """Return every table by its name, and a function that draws the pictures."""
+    passes = compare(studies.open_study("passes"), metric="aurc")
+    contest = compare(studies.open_study("contest"))
+    labels = compare(studies.open_study("labels"))
+    tuned = compare_tuned()
+    tasks = studies.judge_tasks()
+
+    networks = studies.open_networks()
+    starts, records = studies.compare_starts(networks), studies.read_records(networks)
+    intents, few = (
+        {"in scope": tuned[name], "all queries": tuned[f"{name}-oos"]}
+        for name in ("intents", "intents-few")
+    )
+    images = {"CIFAR-100": tuned["images"]}
+    shifts = json.loads((RESULTS / "shift.json").read_text())
+
+    snippets = {
+        "few-passes-summary": tabulate_passes_summary(passes),
+        "few-passes": tabulate_passes(passes),
+        "contest": tabulate_contest(contest),
+        "choices-short": tabulate_choices_short(tasks),
+        "choices": tabulate_choices(tasks),
+        "tasks": tabulate_tasks(tasks, TASK_COLUMNS),
+        "tasks-logits": tabulate_tasks(tasks, LOGIT_COLUMNS),
+        "sptd": tabulate_sptd(tasks),
+        "accuracy": tabulate_accuracy(tasks),
+        "aes-short": tabulate_aes_short(tasks),
+        "aes-trainings": tabulate_aes(tasks),
+        "labels-needed": tabulate_labels_needed(),
+        "aes-starts": tabulate_starts(starts),
+        "aes-records": tabulate_records(records, starts),
+        "aes-rules": tabulate_rules(records, starts),
+        "queries": tabulate_queries(),
+        "intents-short": tabulate_boards(intents, SHORT_BOARD),
+        "intents": tabulate_boards(intents),
+        "intents-few": tabulate_boards(few),
+        "image-networks": tabulate_image_networks(),
+        "images-short": tabulate_boards(images, SHORT_BOARD),
+        "images": tabulate_boards(images),
+        "wrong-labels-short": tabulate_boards(labels.boards, SHORT_BOARD),
+        "wrong-labels": tabulate_boards(labels.boards),
+        **{f"shift-{name}": tabulate_shifts(study) for name, study in shifts.items()},
+        "paper": tabulate_paper(),
+        "published": tabulate_published(),
+        "demo": tabulate_demo(),
+    }
+
+    def draw() -> None:
+        gains = {task.name: task.gains(AES) for task in tasks}
+        for name, spec in {
+            "passes-all": pictures.draw_boards([_pooled(passes)], passes.level),
+            "passes": pictures.draw_boards(passes.every, passes.level),
+            "contest": pictures.draw_boards(contest.every, contest.level),
+            "fine-tuned": pictures.draw_boards([tuned["images"]], labels.level),
+            "wrong-labels": pictures.draw_boards([*labels.boards.values()], labels.level),
+            "aes": charts.draw_gains(gains, "percent less AURC by AES, one point per training"),
+            "method": charts.draw_method(RESULTS / "cifar100-cpu-full"),
+        }.items():
+            pictures.save(spec, IMAGES / f"{name}.png")
+
+    return snippets, draw
+
+
+def fill(page: str, snippets: Mapping[str, str]) -> str:
+    """Return a page with every table that it names as it is now."""
+    return _PLACE.sub(lambda place: f"<!-- {place[1]} -->\n\n{snippets[place[1]]}\n", page)
+
+
+def main() -> None:
+    """Write the snippets, the inline tables and the pictures."""
+    snippets, draw = make_snippets()
+    SNIPPETS.mkdir(exist_ok=True)
+    for name, table in snippets.items():
+        (SNIPPETS / f"{name}.md").write_text(table)
+    for page in INLINE:
+        page.write_text(fill(page.read_text(), snippets))
+    draw()
+
+
+if __name__ == "__main__":
+    main()
