@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,11 +80,7 @@ def test_it_goes_the_whole_way(short):
     ):
         assert word in text
     assert "Promised:  at most 30% of the accepted answers are wrong." in text
-    assert "The final softmax would accept " in text
-    held_out = ScoreTable.open(folder / "scores-0").split(0.5, seed=1)[0]
-    share = f"{choose(held_out, risk=0.3).accepted:.1%}"
-    assert f"It accepts {share} of the words" in text
-    assert share.replace("%", " %") in (folder / "report.html").read_text()
+    assert "The final softmax accepts " in text
     assert text.count(" right with probability ") == len(demo.ASKED)
 
 
@@ -112,19 +109,27 @@ def test_it_says_what_to_type_where_it_was_started(monkeypatch, started, on_the_
     assert demo._command() == said
 
 
-def test_a_promise_that_nothing_can_keep_is_said(short, monkeypatch):
-    folder, _, _ = short
+def test_console_and_check_are_of_what_fit_deploys(short):
+    folder, text, _ = short
     table = ScoreTable.open(folder / "scores-0")
-    monkeypatch.setattr(demo, "RISK", 1e-6)
-    assert demo._plain(*table.split(0.5, seed=1)) == (None, None)
+    held_out, new = (table.rows(rows) for rows in demo.halve(table.y_hat.size))
+    choice, predictor = choose(held_out, risk=0.3), Predictor.load(folder / "predictor")
+    assert predictor.threshold.coverage == choice.accepted
+    assert f"It accepts {choice.accepted:.1%} of the words." in " ".join(text.split())
+    page = (folder / "report.html").read_text()
+    assert f"{choice.accepted:.1%}".replace("%", " %") in page
+    accepted = predictor.threshold.accepts(predictor.confidence(new))
+    assert f"it accepts {accepted.mean():.1%} ({new.errors[accepted].mean():.1%} of these" in text
+
+
+def test_it_says_where_the_final_softmax_cannot_promise(short):
+    folder, _, _ = short
+    held_out = ScoreTable.open(folder / "scores-0")
+    choice = replace(choose(held_out, risk=0.3), final_accepted=None)
     output = io.StringIO()
-    promise = demo.Promise("LES is better", "LES", 0.5, 0.25, None, None, 0.5)
-    demo._say(promise, 1000, Console(file=output, width=200))
-    assert output.getvalue().splitlines()[2:] == [
-        "         Checked:   of 1,000 words that nothing was fitted on, it accepts 50.0% (25.0% of "
-        "these are wrong) and sends the rest to review.",
-        "         Without:   The final softmax cannot promise that.",
-    ]
+    demo._print_check(demo.Check(choice, 0.5, 0.25), 1000, Console(file=output, width=200))
+    assert "The final softmax cannot promise that." in output.getvalue()
+    assert "it accepts 50.0% (25.0% of these are wrong)" in output.getvalue()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -172,9 +177,10 @@ def test_the_page_shows_the_words(short):
     page = (folder / "report.html").read_text()
     assert "Which words can be trusted?" in page
     assert page.count("SHA-256 of the snapshots") == 2
-    held_out, _ = ScoreTable.open(folder / "scores-0").split(0.5, seed=1)
+    table = ScoreTable.open(folder / "scores-0")
+    table = table.rows(demo.halve(table.y_hat.size)[0])
     mistakes = page[page.index("The surest mistakes") : page.index("Moved most by")]
     rows = [int(row) for row in re.findall(r">row (\d+)<", mistakes)]
     assert rows
-    assert held_out.errors[rows].all()
+    assert table.errors[rows].all()
     assert page.count("<q>") >= 10

@@ -61,7 +61,7 @@ def reproduce(
         from snapsure.paper import outcome
         from snapsure.paper.archive import Experiment
 
-        names = outcome.named(what)
+        names = outcome.select_parts(what)
         if source is None:
             from snapsure.paper import run
             from snapsure.training._fabric import launched

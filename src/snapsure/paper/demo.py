@@ -1,8 +1,6 @@
-"""The whole way on real words: train and record, score, compare, promise, deploy, answer, report.
+"""The demo, end to end on real words: train, score, compare, promise a risk, deploy, report.
 
-Seeds are 0, 1, 2, and what comes out is reported. The network was chosen for its speed among a few,
-on seed 0 and these words. `results/demo.json` has what comes out for ten seeds on other processors
-and numbers of threads.
+Seeds 0, 1 and 2 are fixed, whatever comes out. `results/demo.json` has the outcome of ten seeds.
 """
 
 import shlex
@@ -17,9 +15,8 @@ from rich.console import Console
 
 from snapsure import _files
 from snapsure._types import Ints
-from snapsure.decisions import Threshold
-from snapsure.errors import Infeasible, InvalidInput
-from snapsure.evaluation import Board, compare
+from snapsure.errors import InvalidInput
+from snapsure.evaluation import Board, Choice, choose, compare
 from snapsure.paper._side_by_side import side_by_side
 from snapsure.paper.words import EPOCHS, LANGUAGES, load, network, spelt, train
 from snapsure.predictor import Predictor
@@ -40,20 +37,16 @@ _FACTORY = "snapsure.paper.words:network"
 Tell = Callable[[str], None]
 
 
-class Promise(NamedTuple):
-    """What became of a promised risk, on new words that nothing was fitted on."""
+class Check(NamedTuple):
+    """What was deployed, and how it did on words that nothing was fitted on."""
 
-    reason: str  # why this method
-    method: str
+    choice: Choice
     accepted: float  # share of the words
     wrong: float  # share of the accepted
-    plain: float | None  # share accepted by the final softmax, if it can promise that risk
-    plain_wrong: float | None
-    held_out: float  # share accepted of the words that made the promise, as on the page
 
 
 def run(folder: Path, console: Console, tell: Tell) -> None:
-    """All of it; what an earlier run has trained and scored is kept."""
+    """Run the demo; what an earlier run has trained and scored is kept."""
     _files.claim(folder, _MARK, "--out", "an earlier demo")
     (folder / _MARK).touch()
     train_words, test_words = load()
@@ -61,26 +54,30 @@ def run(folder: Path, console: Console, tell: Tell) -> None:
         f"The task: which of ten languages is this word from? {len(train_words.y):,} words to "
         f"train on, {len(test_words.y):,} others to judge by."
     )
-    paths = side_by_side(
-        one_seed, folder, SEEDS, [folder / "snapshots"], EPOCHS * len(SEEDS), console
-    )
+
+    stores = [folder / "snapshots"]
+    paths = side_by_side(one_seed, folder, SEEDS, stores, EPOCHS * len(SEEDS), console)
     tables = [ScoreTable.open(path) for path in paths]
+    held_out, new = halve(len(test_words.y))
+    some = [table.rows(held_out) for table in tables]
     tell(
-        f"{len(SEEDS)} networks trained, {EPOCHS} snapshots of each recorded; each snapshot has "
-        "scored all words to judge by."
+        f"{len(SEEDS)} networks trained, {EPOCHS} snapshots of each recorded and scored. "
+        f"{held_out.size:,} words compare the methods:"
     )
-    board = compare(tables, methods=SHOWN, resamples=1000).boards["data"]
-    console.print(to_terminal(_board(board, tables)))
-    half = len(test_words.y) // 2
-    tell(
-        f"To deploy the first network: method and threshold are chosen on {half:,} words, and "
-        "checked on the others."
-    )
-    _say(deploy(folder, tables[0], SEEDS[0]), half, console)
+    board = compare(some, methods=SHOWN, resamples=1000).boards["data"]
+    console.print(to_terminal(_tabulate(board, some)))
+
+    tell("The same words choose a method and a threshold for the first network:")
+    _print_check(deploy(folder, tables[0], SEEDS[0]), new.size, console)
     tell(f"Saved as {folder / 'predictor'}. It answers:")
     answer(folder, ASKED, console)
-    tell(f"The page to look at: {_page(folder, tables, test_words.text.tolist())}")
-    _say_what_next(folder, console)
+    tell(f"The page to look at: {_write_page(folder, some, test_words.text[held_out].tolist())}")
+    _print_next(folder, console)
+
+
+def halve(n: int) -> tuple[Ints, Ints]:
+    """Return the words that compare, choose and promise, and those that check the promise."""
+    return random_cut(n, round(0.5 * n), 1)
 
 
 def one_seed(folder: Path, seed: int) -> Path:
@@ -95,44 +92,30 @@ def one_seed(folder: Path, seed: int) -> Path:
     return out
 
 
-def deploy(folder: Path, table: ScoreTable, seed: int) -> Promise:
+def deploy(folder: Path, table: ScoreTable, seed: int) -> Check:
     """Save a predictor with a promise from half of the words; check it on the other half."""
-    held_out, new = (table.rows(rows) for rows in _halve(table))
-    classes = list(LANGUAGES.values())
-    predictor = Predictor.fit(
-        _FACTORY, folder / "snapshots" / f"seed-{seed}", held_out, risk=RISK, classes=classes
-    )
+    held_out, new = (table.rows(rows) for rows in halve(table.y_hat.size))
+    choice = choose(held_out, risk=RISK)
+    snapshots, classes = folder / "snapshots" / f"seed-{seed}", list(LANGUAGES.values())
+    predictor = Predictor.fit(_FACTORY, snapshots, held_out, risk=RISK, classes=classes)
     predictor.save(folder / "predictor")
-    assert predictor.threshold is not None
-    assert predictor.reason is not None
-    accepted = predictor.threshold.accepts(predictor.confidence(new))
-    return Promise(
-        predictor.reason,
-        type(predictor.estimator).__name__,
-        float(accepted.mean()),
-        _wrong(new, accepted),
-        *_plain(held_out, new),
-        predictor.threshold.coverage,
-    )
 
-
-def _halve(table: ScoreTable) -> tuple[Ints, Ints]:
-    """Return the words to fit on, and new words to check by."""
-    n = table.y_hat.size
-    return random_cut(n, n // 2, 1)
+    assert choice.threshold is not None
+    accepted = choice.threshold.accepts(choice.confidence(new))
+    wrong = float(new.errors[accepted].mean()) if accepted.any() else 0.0
+    return Check(choice, float(accepted.mean()), wrong)
 
 
 def answer(folder: Path, words: Sequence[str], console: Console) -> None:
-    """What the deployed predictor says of words."""
+    """Print what the deployed predictor answers."""
     if not (folder / "predictor").exists():
         raise InvalidInput(
-            f"--out must hold a finished demo to answer words, got none in {folder}: run "
-            "`snapsure demo` first"
+            f"--out must hold a finished demo to answer words, got none in {folder}. Run "
+            "`snapsure demo` first."
         )
     predictor = Predictor.load(folder / "predictor")
     names = list(LANGUAGES.values())
-    said = predictor(spelt(words))
-    for word, label, confidence, accepted in zip(words, *said, strict=True):
+    for word, label, confidence, accepted in zip(words, *predictor(spelt(words)), strict=True):
         decision = "accept" if accepted else "send to review"
         console.print(
             f"         {word:16} {names[label]:8} right with probability {confidence:4.0%}: "
@@ -141,8 +124,8 @@ def answer(folder: Path, words: Sequence[str], console: Console) -> None:
         )
 
 
-def _board(board: Board, tables: Sequence[ScoreTable]) -> Table:
-    """Every method beside the final snapshot's softmax."""
+def _tabulate(board: Board, tables: Sequence[ScoreTable]) -> Table:
+    """Tabulate every method beside the final softmax."""
     wrong = np.mean([table.errors.mean() for table in tables])
     columns = [
         Column("method", text=True),
@@ -166,59 +149,36 @@ def _board(board: Board, tables: Sequence[ScoreTable]) -> Table:
     )
 
 
-def _plain(held_out: ScoreTable, new: ScoreTable) -> tuple[float | None, float | None]:
-    """The same promise by the final snapshot's softmax alone: accepted, and wrong of these."""
-    _, rest = held_out.split(0.5, seed=0)
-    try:
-        threshold = Threshold.at_risk(rest.kappa("softmax")[-1], rest.errors, RISK)
-    except Infeasible:
-        return None, None
-    accepted = threshold.accepts(new.kappa("softmax")[-1])
-    return float(accepted.mean()), _wrong(new, accepted)
-
-
-def _wrong(table: ScoreTable, accepted: np.ndarray) -> float:
-    """Share of errors among the accepted."""
-    return float(table.errors[accepted].mean()) if accepted.any() else 0.0
-
-
-def _say(promise: Promise, new: int, console: Console) -> None:
-    plain = "The final softmax cannot promise that."
-    if promise.plain is not None:
-        plain = (
-            f"The final softmax would accept {promise.plain:.1%} under the same promise "
-            f"({promise.plain_wrong:.1%} of these are wrong)."
-        )
+def _print_check(check: Check, new: int, console: Console) -> None:
+    choice, final = check.choice, "The final softmax cannot promise that."
+    if choice.final_accepted is not None:
+        final = f"The final softmax accepts {choice.final_accepted:.1%} under the same promise."
     for line in (
-        f"Chosen:    {promise.reason}.",
+        f"Chosen:    {choice.reason}.",
         f"Promised:  at most {RISK:.0%} of the accepted answers are wrong. It accepts "
-        f"{promise.held_out:.1%} of the words that the promise is made on.",
-        f"Checked:   of {new:,} words that nothing was fitted on, it accepts "
-        f"{promise.accepted:.1%} ({promise.wrong:.1%} of these are wrong) and sends the rest to "
-        "review.",
-        f"Without:   {plain}",
+        f"{choice.accepted:.1%} of the words. {final}",
+        f"Checked:   of {new:,} words that nothing was fitted on, it accepts {check.accepted:.1%} "
+        f"({check.wrong:.1%} of these are wrong) and sends the rest to review.",
     ):
         console.print(f"         {line}", highlight=False, soft_wrap=True)
 
 
-def _page(folder: Path, tables: Sequence[ScoreTable], texts: Sequence[str]) -> Path:
-    """Write the page about the words that predictors are fitted on: it says what `fit` says."""
+def _write_page(folder: Path, tables: Sequence[ScoreTable], texts: Sequence[str]) -> Path:
     named = {f"seed {seed}": table for seed, table in zip(SEEDS, tables, strict=True)}
     origin = {"command": f"snapsure demo --out {folder}"}
     for name, table in named.items():
         origin |= origin_of(table, name)
-    rows, _ = _halve(tables[0])
     return Report(
-        {name: table.rows(rows) for name, table in named.items()},
+        named,
         risk=RISK,
-        texts=[texts[row] for row in rows],
+        texts=texts,
         classes=list(LANGUAGES.values()),
         origin=origin,
         title="Which words can be trusted?",
     ).save(folder / "report.html")
 
 
-def _say_what_next(folder: Path, console: Console) -> None:
+def _print_next(folder: Path, console: Console) -> None:
     command = _command()
     console.print(
         f"\nAsk it about other words:\n"
@@ -235,7 +195,7 @@ def _say_what_next(folder: Path, console: Console) -> None:
 
 
 def _command() -> str:
-    """What to type to run this again: a virtual environment need not be on the path."""
+    """Return what to type to run this again: a virtual environment may not be on the path."""
     started = Path(sys.argv[0])
     if started.name != "snapsure" or shutil.which("snapsure") == str(started.absolute()):
         return "snapsure"
