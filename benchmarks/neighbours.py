@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.harness import Case
 from snapsure import NNDistance
-from snapsure.kappas._nn_distance import _shares
+from snapsure.kappas._neighbours import share_of
 from snapsure.networks._reference import Reference
 
 
@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
 
     def ours() -> Tensor:
         near = [
-            _shares(q - reference.center, torch.as_tensor(y), reference, 500)
+            share_of(q - reference.center, torch.as_tensor(y), reference, 500)
             for q, y in zip(torch.split(queries, 500), np.split(y_hat, 4), strict=True)
         ]
         return torch.cat(near)

@@ -9,7 +9,7 @@ import numpy as np
 
 from snapsure import Predictor
 
-predictor = Predictor.load(os.environ["PREDICTOR"])
+predictor = Predictor.load(os.environ["PREDICTOR"], trust=True)
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -199,13 +199,11 @@ def test_refusals_are_one_sentence(workplace, tmp_path):
     assert refused(run("evaluate", "nowhere", cwd=tmp_path)).startswith(
         "nowhere must hold a finished score table, got no table.json"
     )
-    assert refused(score(workplace, "--kappa", "luck")) == (
-        "--kappa must be one of softmax, nn_distance, mc_dropout, mc_dropout_variance, "
-        "mc_dropout_entropy, mc_dropout_mutual_information, entropy, margin, energy, max_logit, "
-        "doctor, gen, deep_knn, got 'luck': choose among these"
-    )
+    said = refused(score(workplace, "--kappa", "luck"))
+    assert "must be one of softmax, " in said
+    assert "got 'luck'" in said
     assert refused(score(workplace, "--kappa", "nn_distance")) == (
-        "--reference must name the training data for nn_distance, got none: add --reference SPEC"
+        "--reference must name the training data for nn_distance, got none. Add --reference SPEC"
     )
     assert refused(score(workplace, "--executor", "dask")) == (
         "--executor must be one of local, ray, got 'dask': choose among these"
@@ -298,7 +296,7 @@ def test_score_takes_a_folder_that_another_tool_left(workplace):
 def test_score_by_a_rivals_kappa(workplace):
     rivals = "entropy,margin,energy,max_logit,doctor,gen,deep_knn"
     assert refused(score(workplace, "--kappa", rivals, out="rivals")) == (
-        "--reference must name the training data for deep_knn, got none: add --reference SPEC"
+        "--reference must name the training data for deep_knn, got none. Add --reference SPEC"
     )
     result = score(workplace, "--kappa", rivals, "--reference", "train.npz", out="rivals")
     assert result.returncode == 0, result.stderr

@@ -70,7 +70,7 @@ def test_a_model_in_a_file_goes_all_the_way(place, model):
     for result in (
         score(model=model),
         run("fit out", out="predictor"),
-        run("predict predictor", data="data.npz", out="answers.csv"),
+        run("predict predictor --trust", data="data.npz", out="answers.csv"),
     ):
         assert result.exit_code == 0, result.stderr
     assert len((place / "answers.csv").read_text().splitlines()) == 51
@@ -131,7 +131,7 @@ def test_files_that_hold_no_arrays(place, end, command):
         result = (
             score(data=f"new{end}")
             if command == "score"
-            else run("predict predictor", data=f"new{end}", out="answers.csv")
+            else run("predict predictor --trust", data=f"new{end}", out="answers.csv")
         )
         assert refused(result) == (
             f"--data must be a whole {end} file, got new{end} ({why}): write it by {way}"
@@ -178,8 +178,8 @@ def test_batch_size_device_and_overwrite(place):
     )
     assert run("fit out", out="predictor").exit_code == 0
     options = {"data": "data.npz", "out": "answers.csv", "batch-size": 7, "device": "cpu"}
-    assert run("predict predictor", **options).exit_code == 0
-    assert refused(run("predict predictor", **{**options, "device": "abacus"})).startswith(
+    assert run("predict predictor --trust", **options).exit_code == 0
+    assert refused(run("predict predictor --trust", **{**options, "device": "abacus"})).startswith(
         "`device` must be one that PyTorch has here, got 'abacus' ("
     )
 

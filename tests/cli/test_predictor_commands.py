@@ -47,7 +47,10 @@ def test_fit_says_what_it_chose_and_why(place):
     assert said[1].startswith("Why: ")
     assert said[2].startswith("Accepts ")
     assert said[2].endswith("the error rate stays under 0.5, with probability 0.95.")
-    assert said[3] == "Now: snapsure predict predictor --data new.npz --out answers.csv"
+    assert (
+        said[3]
+        == "Now: snapsure predict predictor --model mine:network --data new.npz --out answers.csv"
+    )
     told = run("fit", "scores", "--passes", "1", "--out", "other", "--json", cwd=place)
     content = json.loads(told.stdout)
     assert (content["estimator"], content["passes"]) == ("Final()", 1)
@@ -58,7 +61,9 @@ def test_fit_says_what_it_chose_and_why(place):
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_predict(place, form):
     out = place / f"answers.{form}"
-    result = run("predict", "predictor", "--data", "test.npz", "--out", out.name, cwd=place)
+    result = run(
+        "predict", "predictor", "--trust", "--data", "test.npz", "--out", out.name, cwd=place
+    )
     assert result.returncode == 0, result.stderr
     first, second = result.stdout.splitlines()
     assert first.startswith(f"797 answers in answers.{form}: ")
@@ -101,7 +106,7 @@ DYING = textwrap.dedent("""
 def test_killed_it_resumes(place):
     out = place / "long.csv"
     partial = place / ".partial-long.csv"
-    arguments = ("predict", "predictor", "--data", "new.npy", "--out", "long.csv")
+    arguments = ("predict", "predictor", "--trust", "--data", "new.npy", "--out", "long.csv")
     killed = processes.run(DYING + CODE, *arguments, cwd=place, loaded=LOADED)
     assert killed.returncode != 0
     assert not out.exists()
@@ -142,7 +147,7 @@ def test_answers_damaged_on_the_way_are_made_again(place, name):
 
 def test_a_monitor_goes_on_from_run_to_run(place):
     def watched(data):
-        arguments = ("predict", "predictor", "--data", data, "--out", "m.csv")
+        arguments = ("predict", "predictor", "--trust", "--data", data, "--out", "m.csv")
         result = run(*arguments, "--monitor", "state.json", "--json", cwd=place)
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)["alarms"]
@@ -159,7 +164,15 @@ def test_a_monitor_goes_on_from_run_to_run(place):
 def test_answers_of_other_inputs_are_not_kept(place):
     x = np.concatenate([np.load(place / "new.npy")] * 2)
     np.save(place / "changing.npy", x)
-    arguments = ("predict", "predictor", "--data", "changing.npy", "--out", "changed.csv")
+    arguments = (
+        "predict",
+        "predictor",
+        "--trust",
+        "--data",
+        "changing.npy",
+        "--out",
+        "changed.csv",
+    )
     killed = processes.run(DYING + CODE, *arguments, cwd=place, loaded=LOADED)
     assert killed.returncode != 0
     x[300:400] = 1 - x[300:400]  # none of the eight batches that tell most data apart
@@ -173,7 +186,16 @@ def test_answers_of_other_inputs_are_not_kept(place):
 def test_a_second_writer_is_told(place):
     with FileLock(place / ".partial-two.csv.lock"):
         said = refused(
-            run("predict", "predictor", "--data", "test.npz", "--out", "two.csv", cwd=place)
+            run(
+                "predict",
+                "predictor",
+                "--trust",
+                "--data",
+                "test.npz",
+                "--out",
+                "two.csv",
+                cwd=place,
+            )
         )
     assert said.startswith("`out` must have one writer, got a second for two.csv: ")
 
@@ -191,14 +213,24 @@ FORGETTING = textwrap.dedent("""
 
 
 def test_a_monitor_counts_answers_once(place):
-    arguments = ("predict", "predictor", "--data", "test.npz", "--out", "once.csv")
+    arguments = ("predict", "predictor", "--trust", "--data", "test.npz", "--out", "once.csv")
     arguments += ("--monitor", "once.json")
     killed = processes.run(FORGETTING + CODE, *arguments, cwd=place, loaded=LOADED)
     assert killed.returncode != 0
     assert run(*arguments, cwd=place).returncode == 0
     assert Monitor.load(place / "once.json").seen == 797
     run("fit", "scores", "--risk", "0.6", "--out", "looser", cwd=place)
-    other = ("predict", "looser", "--data", "test.npz", "--out", "o.csv", "--monitor", "once.json")
+    other = (
+        "predict",
+        "looser",
+        "--trust",
+        "--data",
+        "test.npz",
+        "--out",
+        "o.csv",
+        "--monitor",
+        "once.json",
+    )
     assert refused(run(*other, cwd=place)).startswith("--monitor must be of this predictor, got ")
     assert not (place / "o.csv").exists()
 
@@ -214,7 +246,7 @@ def test_refusals_are_one_sentence(place):
         *("predict", "scores", "--data", "test.npz", "--out", "a.csv")
     )
     assert "--data must be a whole .npy file" in told(
-        *("predict", "predictor", "--data", "no.npy", "--out", "a.csv")
+        *("predict", "predictor", "--trust", "--data", "no.npy", "--out", "a.csv")
     )
     assert "`risk` must be" in told("fit", "scores", "--risk", "0.0001", "--out", "p")
     (place / "scores" / "source.json").rename(place / "source.json")

@@ -1,4 +1,6 @@
-"""MC-dropout's statistics against the plain loop."""
+"""MC-dropout's statistics against the plain loop, and what it warns of."""
+
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +11,15 @@ from snapsure import MCDropout, SoftmaxResponse
 from snapsure.errors import InvalidInput
 from snapsure.networks._network import Network, private_copy
 from snapsure.testing import KappaContract, kappa_of, small_network
-from tests.support.dropout import MODELS, PASSES, STATISTICS, by_definition, drops, naive
+from tests.support.dropout import (
+    MODELS,
+    PASSES,
+    STATISTICS,
+    by_definition,
+    drops,
+    naive,
+    two_dropouts,
+)
 
 # Each statistic, and each way to choose layers.
 CHOICES = [
@@ -47,23 +57,11 @@ def test_equals_the_plain_loop_under_the_same_seed(name, p):
         assert values.std() > 1e-5
 
 
-def test_names_stand_side_by_side_in_a_table():
-    assert [MCDropout(statistic=statistic).name for statistic in STATISTICS] == [
-        "mc_dropout",
-        "mc_dropout_variance",
-        "mc_dropout_entropy",
-        "mc_dropout_mutual_information",
-    ]
-
-
-def test_settings_are_all_that_values_depend_on():
-    assert MCDropout().settings == {
-        "passes": 100,
-        "p": None,
-        "layers": "all",
-        "statistic": "mean",
-        "seed": 0,
-    }
+def test_names_and_settings():
+    assert MCDropout().name == "mc_dropout"
+    assert MCDropout(statistic="variance").name == "mc_dropout_variance"
+    usual = {"passes": 100, "p": None, "layers": "all", "statistic": "mean", "seed": 0}
+    assert MCDropout().settings == usual
     one, other = MCDropout(layers=["b", "a"]), MCDropout(layers=("a", "b", "b"))
     assert one.settings == other.settings
     assert one.settings["layers"] == ["a", "b"]
@@ -123,33 +121,86 @@ def test_the_seed_matters_and_the_callers_generator_does_not():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "words"),
     [
-        ({"passes": 1}, "`passes` must be a whole number ≥ 2, got 1. Use at least 2."),
-        ({"p": 1.0}, "`p` must lie in (0, 1), got 1.0. Write 95 % as 0.95."),
-        (
-            {"statistic": "median"},
-            "`statistic` must be one of mean, variance, entropy, mutual_information, got 'median': "
-            "choose among these",
-        ),
-        (
-            {"layers": "head.2"},
-            '`layers` must be "all", "last" or a sequence of module names, got \'head.2\': write '
-            "['head.2'] for one name",
-        ),
-        (
-            {"layers": []},
-            '`layers` must be "all", "last" or a sequence of module names, got []: name at least '
-            "one dropout",
-        ),
-        (
-            {"layers": [3]},
-            '`layers` must be "all", "last" or a sequence of module names, got [3]: name at least '
-            "one dropout",
-        ),
+        ({"passes": 1}, "`passes` must be a whole number ≥ 2, got 1"),
+        ({"p": 1.0}, r"`p` must lie in \(0, 1\), got 1.0"),
+        ({"statistic": "median"}, "`statistic` must be one of mean, variance, .* got 'median'"),
+        ({"layers": "head.2"}, r"`layers` must be .* got 'head.2'. Write \['head.2'\]"),
+        ({"layers": []}, r"`layers` must be .* got \[\]"),
+        ({"layers": [3]}, r"`layers` must be .* got \[3\]"),
     ],
 )
-def test_refusals(arguments, sentence):
-    with pytest.raises(InvalidInput) as caught:
+def test_refusals(arguments, words):
+    with pytest.raises(InvalidInput, match=words):
         MCDropout(**arguments)
-    assert str(caught.value) == sentence
+
+
+def warnings_of(*kappas, model, rows=120, batch=256, y_hat=None):
+    """Return every warning of scoring."""
+    inputs = torch.randn(rows, 5, generator=torch.Generator().manual_seed(0))
+    y_hat = np.zeros(rows, int) if y_hat is None else y_hat(inputs)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for kappa in kappas:
+            kappa_of(kappa, model, inputs, y_hat, batch_size=batch)
+    return [str(one.message) for one in caught]
+
+
+def test_another_rate_than_the_models_own_is_warned_of_once():
+    kappa = MCDropout(3, 0.5)
+    (sentence,) = warnings_of(kappa, kappa, model=two_dropouts(), batch=10)
+    assert "got 0.5 where dropout '1' has 0.1. Leave `p` out" in sentence
+    (sentence,) = warnings_of(MCDropout(3, 0.2), model=two_dropouts())
+    assert "got 0.2 where dropout '1' has 0.1 and 1 more. Leave" in sentence
+    for kappa in (MCDropout(3), MCDropout(3, 0.5, "last"), MCDropout(3, 0.1, ["1"])):
+        assert warnings_of(kappa, model=two_dropouts()) == []
+
+
+def scaled(factor, rate):
+    """Return a network as confident as its factor is large, and its predictions."""
+    torch.manual_seed(0)
+    model = two_dropouts()
+    model[1].p = model[3].p = rate
+    with torch.no_grad():
+        model[4].weight *= factor
+    return model, lambda inputs: model.eval()(inputs).argmax(dim=1).numpy()
+
+
+def reference_correlation(model, y_hat, rows):
+    """Return Spearman's correlation of mean and κ by variance, and how many means are below ½."""
+    inputs = torch.randn(rows, 5, generator=torch.Generator().manual_seed(0))
+    answers = y_hat(inputs)
+    mean, variance = (
+        kappa_of(MCDropout(PASSES, statistic=statistic), model, inputs, answers)
+        for statistic in ("mean", "variance")
+    )
+    ranks = mean.argsort().argsort(), variance.argsort().argsort()
+    return np.corrcoef(*ranks)[0, 1], (mean < 0.5).mean()
+
+
+@pytest.mark.filterwarnings("ignore:MCDropout's variance")
+def test_variance_against_the_mean_is_warned_of_once():
+    model, y_hat = scaled(8, rate=0.3)
+    correlation, below = reference_correlation(model, y_hat, 120)
+    kappa = MCDropout(PASSES, statistic="variance")
+    assert correlation < -0.5
+    (sentence,) = warnings_of(kappa, kappa, model=model, y_hat=y_hat)
+    assert f"correlation {correlation:.2f} over 120 examples, {below:.0%} of them" in sentence
+    assert 'Use statistic="mean"' in sentence
+    small_batches = warnings_of(
+        MCDropout(PASSES, statistic="variance"), model=model, y_hat=y_hat, batch=9
+    )
+    assert len(small_batches) == 1
+    assert "over 108 examples" in small_batches[0]  # as soon as there are 100
+    few = MCDropout(PASSES, statistic="variance")
+    assert warnings_of(few, model=model, y_hat=y_hat, rows=99) == []
+    for other in ("mean", "entropy", "mutual_information"):
+        assert warnings_of(MCDropout(PASSES, statistic=other), model=model, y_hat=y_hat) == []
+
+
+def test_variance_that_ranks_as_the_mean_causes_no_warning():
+    model, y_hat = scaled(300, rate=0.05)
+    correlation, _ = reference_correlation(model, y_hat, 120)
+    assert correlation > 0.5
+    assert warnings_of(MCDropout(PASSES, statistic="variance"), model=model, y_hat=y_hat) == []

@@ -145,9 +145,9 @@ def test_statistics_of_the_same_masks_share_their_passes():
 
 
 def test_dropout_as_a_function_is_refused():
-    assert refusal(Functional()).startswith(
-        "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in Functional"
-    )
+    said = refusal(Functional())
+    assert "must use nn.Dropout" in said
+    assert "got torch.nn.functional.dropout in Functional" in said
 
 
 def test_dropout_as_a_function_stays_off_where_modules_are_named():
@@ -168,19 +168,20 @@ def test_dropout_as_a_function_stays_off_where_modules_are_named():
 
 @pytest.mark.parametrize("name", ["9", "4", ""])
 def test_a_name_of_no_dropout_is_refused_by_listing_them(name):
-    assert refusal(two_dropouts(), MCDropout(layers=["3", name])).startswith(
-        f"`layers` must name dropouts that the model runs, got {name!r}"
-    )
+    said = refusal(two_dropouts(), MCDropout(layers=["3", name]))
+    assert "`layers` must name dropouts" in said
+    assert f"got {name!r}" in said
+    assert "runs 1, 3" in said
 
 
 def test_a_named_dropout_that_is_off_needs_a_rate():
     model = two_dropouts()
     model[1].p = 0.0
-    assert refusal(model, MCDropout(layers=["1"])).startswith(
-        "`layers` must name dropouts with a rate above 0 where `p` is None, got '1' with 0"
+    assert "rate above 0 where `p` is None, got '1' with 0" in refusal(
+        model, MCDropout(layers=["1"])
     )
     inputs, y_hat = torch.randn(6, 5), np.zeros(6, int)
-    with pytest.warns(UserWarning, match="where dropout '1' has 0:"):
+    with pytest.warns(UserWarning, match="where dropout '1' has 0"):
         on = kappa_of(MCDropout(PASSES, 0.3, ["1"]), model, inputs, y_hat)
     model[1].p = 0.3
     assert (on == kappa_of(MCDropout(PASSES, layers=["1"]), model, inputs, y_hat)).all()
@@ -197,11 +198,8 @@ def test_a_dropout_that_is_off_stays_off_whatever_the_rate(layers):
 
 
 def test_dropout_that_does_more_is_refused():
-    assert refusal(
-        nn.Sequential(nn.Linear(5, 8), nn.AlphaDropout(0.3), nn.Linear(8, 4))
-    ).startswith(
-        "`model` must use nn.Dropout for MC-dropout, got AlphaDropout, which does more than drop"
-    )
+    model = nn.Sequential(nn.Linear(5, 8), nn.AlphaDropout(0.3), nn.Linear(8, 4))
+    assert "must use nn.Dropout for MC-dropout, got AlphaDropout" in refusal(model)
 
 
 def test_rows_that_are_not_on_the_first_axis_are_refused():
@@ -210,13 +208,12 @@ def test_rows_that_are_not_on_the_first_axis_are_refused():
             z = self.drop(x.view(-1, 5, 1).transpose(0, 1))
             return z.transpose(0, 1).flatten(1)[:, :4]
 
-    assert refusal(SequenceFirst()).startswith(
-        "Dropout must see the rows on its first axis, got shape (5, 3, 1) for 3 rows"
-    )
+    said = refusal(SequenceFirst())
+    assert "first axis, got shape (5, 3, 1) for 3" in said
+    assert "batch_first=True" in said
 
 
 @pytest.mark.parametrize("layer", [nn.Identity(), nn.Dropout(0.0)])
 def test_a_model_without_dropout_is_refused(layer):
-    assert refusal(nn.Sequential(nn.Linear(5, 8), layer, nn.Linear(8, 4))).startswith(
-        "`model` must have dropout for MC-dropout, got no nn.Dropout with p > 0 that ran"
-    )
+    said = refusal(nn.Sequential(nn.Linear(5, 8), layer, nn.Linear(8, 4)))
+    assert "must have dropout for MC-dropout, got no nn.Dropout with p > 0" in said

@@ -10,7 +10,7 @@ from snapsure import AES, LES, PES, Ensemble, Platt, Predictor, SnapshotStore, T
 from snapsure.errors import InvalidInput
 from snapsure.estimators import SPTD, Final
 from snapsure.kappas import Margin
-from snapsure.predictor._parts import rows_of
+from snapsure.predictor._predictor import read_inputs
 from tests.support.deployed import fitted
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def inside_layers(predictor, x):
     """Points that rounding sends to no other layer of PES: its confidence jumps at their edges."""
     if not isinstance(predictor.estimator, PES):
         return np.ones(len(predictor(x).label), bool)
-    tables = list(predictor.networks.tables(rows_of(x)))
+    tables = list(predictor.networks.tables(read_inputs(x)))
     clear = [
         [
             np.abs(table.kappa("softmax")[predictor.epochs.index(layer.cut)] - layer.edge) > 1e-6

@@ -14,48 +14,22 @@ from zipfile import is_zipfile
 from snapsure import _files, _json
 from snapsure.errors import InvalidInput, SnapsureError, UnsafeFile
 
-# By their names in tables. Those that refer to training data get it as their first argument.
-KAPPAS: dict[str, tuple[str, dict[str, str]]] = {
-    "softmax": ("SoftmaxResponse", {}),
-    "nn_distance": ("NNDistance", {}),
-    "mc_dropout": ("MCDropout", {}),
-    "mc_dropout_variance": ("MCDropout", {"statistic": "variance"}),
-    "mc_dropout_entropy": ("MCDropout", {"statistic": "entropy"}),
-    "mc_dropout_mutual_information": ("MCDropout", {"statistic": "mutual_information"}),
-    "entropy": ("Entropy", {}),
-    "margin": ("Margin", {}),
-    "energy": ("Energy", {}),
-    "max_logit": ("MaxLogit", {}),
-    "doctor": ("Doctor", {}),
-    "gen": ("GEN", {}),
-    "deep_knn": ("DeepKNN", {}),
-}
-_REFER = ("nn_distance", "deep_knn")
 _EXECUTORS = ("local", "ray")
 _SOURCE = "source.json"
 
 
 def kappas(names: list[str], reference: str | None) -> list[Any]:
-    """κ functions by their names; those that refer to training data get it."""
-    from snapsure import kappas as functions
+    """Make κ functions from their names; those that compare with training data get it."""
+    from snapsure.kappas import registry
 
-    unknown = [name for name in names if name not in KAPPAS]
-    if unknown:
-        raise InvalidInput(
-            f"--kappa must be one of {', '.join(KAPPAS)}, got {unknown[0]!r}: choose among these"
-        )
-    asking = [name for name in names if name in _REFER]
+    asking = [name for name in names if registry.get(name).kind.prepares]
     if asking and reference is None:
         raise InvalidInput(
-            f"--reference must name the training data for {asking[0]}, got none: add "
+            f"--reference must name the training data for {asking[0]}, got none. Add "
             "--reference SPEC"
         )
-    given = [data_of(reference, "--reference")] if asking and reference is not None else []
-    made = []
-    for name in names:
-        kind, options = KAPPAS[name]
-        made.append(getattr(functions, kind)(*(given if name in _REFER else ()), **options))
-    return made
+    data = data_of(reference, "--reference") if asking and reference is not None else None
+    return [registry.make(name, reference=data) for name in names]
 
 
 def contest_runs(tables: list[Path], source: Path | None, *, apart: bool = False) -> Any:

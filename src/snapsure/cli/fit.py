@@ -88,4 +88,5 @@ def fit(
             f"Accepts {threshold.coverage:.1%} of the held-out points; among accepted inputs the "
             f"error rate stays under {risk:g}, with probability {1 - delta:g}."
         )
-    typer.echo(f"Now: snapsure predict {out} --data new.npz --out answers.csv")
+    command = f"snapsure predict {out} --model {factory} --data new.npz --out answers.csv"
+    typer.echo(f"Now: {command}")

@@ -23,8 +23,12 @@ def predict(
     ],
     out: Annotated[Path, typer.Option(help="Answers: .csv, .jsonl or .parquet.")],
     model: Annotated[
-        str | None, typer.Option(help="package.module:factory, if the folder names none.")
+        str | None, typer.Option(help="package.module:factory that makes the network.")
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Import the factory that the folder names, without --model."),
+    ] = False,
     monitor: Annotated[
         Path | None,
         typer.Option(help="Watch the promise: a file that is made, or goes on from run to run."),
@@ -45,7 +49,7 @@ def predict(
         inputs.search_here()
         rows = inputs.inputs_of(data, "--data", batch_size)
         with Console(stderr=True).status("loading …"):
-            loaded = Predictor.load(predictor, model, device=device)
+            loaded = Predictor.load(predictor, model, trust=trust, device=device)
         console = Console(stderr=True)
         with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("answering", total=None)

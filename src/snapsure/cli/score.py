@@ -27,7 +27,13 @@ def score(
     ],
     out: Annotated[Path, typer.Option(help="Folder for the score table.")],
     kappa: Annotated[
-        str, typer.Option(help=f"Which κ, separated by commas: {', '.join(inputs.KAPPAS)}.")
+        str,
+        typer.Option(
+            help="κ functions, separated by commas: softmax, nn_distance, mc_dropout, "
+            "mc_dropout_variance, mc_dropout_entropy, mc_dropout_mutual_information, entropy, "
+            "margin, energy, max_logit, doctor, gen, deep_knn, or one that the module of --model "
+            "registers."
+        ),
     ] = "softmax",
     reference: Annotated[
         str | None,
@@ -55,8 +61,9 @@ def score(
         from snapsure.scoring import score as run
 
         by = inputs.executor(executor, address, device)
+        network = inputs.named(model, "--model")  # first, because it may register a κ
         kappas = inputs.kappas(kappa.split(","), reference)
-        network, points = inputs.named(model, "--model"), inputs.data_of(data, "--data")
+        points = inputs.data_of(data, "--data")
         source = inputs.snapshots_of(snapshots, prefix, trust)
         with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
             table = run(

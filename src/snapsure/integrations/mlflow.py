@@ -111,7 +111,7 @@ class _Model:
 
 def _load_pyfunc(path: str) -> _Model:
     """Load what `save_model` stored: MLflow looks for a function of this name."""
-    return _Model(Predictor.load(path))
+    return _Model(Predictor.load(path, trust=True))  # the code is logged with the model
 
 
 @contextmanager

@@ -1,15 +1,17 @@
 """The contract of κ functions.
 
-A κ function says what it needs of the network, and turns one forward pass over a batch into one
-number per row: float64, in [0, 1], higher is surer, of the class that the final classifier chose
-(`y_hat`), whichever snapshot the pass is of. It sees a row's own outputs alone, so that batches
-never matter. To add one: a file with a subclass, and a test that inherits `KappaContract`.
+A κ function turns one forward pass over a batch into one number per example: float64, in [0, 1],
+higher is surer. The number is about the class that the final network predicts (`y_hat`), whichever
+snapshot makes the pass. It depends on the example alone, so batches never change it.
+
+To add a κ: write a subclass of `Kappa`, add a line to `registry.py`, and write a test that inherits
+`snapsure.testing.KappaContract`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,56 +22,57 @@ from snapsure.networks._forward import Forward, Sampling, Snapshot, exponentials
 
 
 class Kappa(ABC):
-    """A κ function."""
+    """Abstract base of κ functions.
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Its name in a score table."""
+    A subclass sets `name` and defines `settings` and `score`. A κ that compares new inputs with
+    other data, such as training examples, also sets `prepares = True`, takes that data as its first
+    argument, and defines `prepare` and `prepared`.
+    """
 
-    @property
-    def layers(self) -> list[str | None]:
-        """Layers whose input it reads (None: the last linear layer)."""
-        return []
+    name: str
+    """Column name in score tables, and in files and commands once the κ is registered."""
 
-    @property
-    def sampling(self) -> Sampling | None:
-        """The passes with dropout that it needs."""
-        return None
+    prepares: ClassVar[bool] = False
+    """Whether the κ runs other data through every snapshot before it can score."""
 
     @property
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """All that its values depend on, besides network and data, in JSON's types."""
+        """The arguments that make this κ again, in JSON's types.
 
-    @property
-    def prepares(self) -> bool:
-        """Whether it must see other data under a snapshot before it can score."""
-        return False
-
-    def prepare(  # noqa: B027 - most need none
-        self, snapshots: Sequence[Snapshot], folders: Sequence[Path]
-    ) -> None:
-        """Work to be done once per snapshot, for several in one pass; what comes out goes to files.
-
-        They go into the folder of each snapshot, where every worker finds them.
+        A score table stores them, and refuses to mix scores of different settings.
         """
 
+    @property
+    def layers(self) -> list[str | None]:
+        """Names of the layers whose input the κ reads; None is the last linear layer."""
+        return []
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The passes with dropout that the κ needs."""
+        return None
+
+    def prepare(  # noqa: B027 - most κ need none
+        self, snapshots: Sequence[Snapshot], folders: Sequence[Path]
+    ) -> None:
+        """Run other data through several snapshots, and write the results to a folder for each."""
+
     def prepared(self, folder: Path, device: torch.device) -> Any:
-        """What lies in the folder of a snapshot; it is handed to `score`."""
+        """Read what `prepare` wrote for one snapshot; `score` gets the result."""
         return None
 
     @abstractmethod
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
-        """κ of each row."""
+        """Return κ of each example."""
 
 
 def softmax_of(logits: Tensor, y_hat: Ints) -> Floats:
-    """Softmax of the chosen class in float64, exact near 0 and near 1.
+    """Return the softmax of the chosen class in float64, exact near 0 and near 1.
 
-    Near 1 it is 1 minus the share of the other classes: in float32, or as a plain quotient,
-    confident points collapse onto exactly 1.0 and become ties. In NumPy: of one row it is several
-    times faster than PyTorch, whose operations each cost more than this arithmetic.
+    Near 1 it is 1 minus the share of the other classes. In float32, or as a plain quotient,
+    confident examples collapse onto exactly 1.0 and become ties. NumPy is several times faster than
+    PyTorch for a single example.
     """
     e = exponentials(logits)
     rows = np.arange(len(e))

@@ -1,4 +1,4 @@
-"""MC-dropout: what the answer's probability does when units are dropped at random."""
+"""MC-dropout: the probability of the prediction when units are dropped at random."""
 
 import math
 import warnings
@@ -23,46 +23,52 @@ _ENOUGH = 100  # rows that a rank correlation is taken from, at least
 
 
 class MCDropout(Kappa):
-    """κ from passes with dropout; p_s is softmax[y_hat] of pass s (Gal & Ghahramani 2016).
+    """κ from passes with dropout, with p_s the softmax of y_hat in pass s.
 
-    `mean`: the mean of p_s. `variance`: 1 − 4 · variance of p_s, the paper's. `entropy`:
-    1 − H(m) / ln C, H the entropy, m the mean softmax over C classes. `mutual_information`:
-    1 − (H(m) − mean of the passes' H) / ln C. The last two do not speak of y_hat.
+    | statistic | κ |
+    |---|---|
+    | `mean` | mean of p_s |
+    | `variance` | 1 − 4 · variance of p_s, as in the paper |
+    | `entropy` | 1 − H(m) / ln C, with H the entropy and m the mean softmax over C classes |
+    | `mutual_information` | 1 − (H(m) − mean H of the passes) / ln C |
 
-    Variance behaves like p(1 − p): it ranks as the mean does where most p are above ½, and upside
-    down where most are below. A warning says so, once, where both rank at least 100 points against
-    each other.
+    Gal & Ghahramani 2016, [Dropout as a Bayesian Approximation](https://arxiv.org/abs/1506.02142).
+    The last two ignore y_hat. Variance behaves like p(1 − p): it ranks as the mean does where most
+    p are above ½, and upside down where most are below. A warning says so, once, where both rank at
+    least 100 examples against each other.
 
-    Each pass is one thinned network, the same for all rows: masks are drawn as for a batch of one
-    row, from a generator seeded by `seed`, so neither batch size nor row order changes a value, and
-    all rows are compared under the same noise. What runs before the first dropout that is switched
-    on is run once, and κ that differ in their statistic alone share their passes.
+    Each pass is one thinned network, the same for all examples: masks are drawn as for a batch of
+    one, from a generator seeded by `seed`. Neither batch size nor order changes a value, and all
+    examples are compared under the same noise. Layers before the first active dropout run once, and
+    several κ that differ in their statistic alone share their passes.
 
     Parameters
     ----------
     passes : int
-        How many, at least 2.
+        The number of passes, at least 2.
     p : float or None
-        The dropout rate; None keeps each module's own. A rate that differs from a module's own is
-        told by a warning, once.
+        The dropout rate. None keeps each module's own. A rate that differs from a module's own
+        causes a warning, once.
     layers : "all", "last" or sequence of str
-        Which dropout modules to switch on: all, the one that runs last (at each of its calls), or
-        those named as in `model.named_modules()`. A module whose own rate is 0 stays off, unless it
-        is named and `p` is given.
+        Which dropout modules are active: all, the one that runs last (at each of its calls), or
+        those with these names in `model.named_modules()`. A module whose own rate is 0 stays off,
+        unless it is named and `p` is given.
     statistic : "mean", "variance", "entropy" or "mutual_information"
-        What κ is made of.
+        Which statistic of the passes κ is.
     seed : int
         Fixes the masks.
 
     Examples
     --------
-    The paper's setting, and the mean of the same passes beside it:
+    The paper's setting, and the mean of the same passes:
 
     >>> paper = MCDropout(p=0.5, layers="last", statistic="variance")
     >>> mean = MCDropout(p=0.5, layers="last")
     >>> paper.name, mean.name
     ('mc_dropout_variance', 'mc_dropout')
     """
+
+    name = "mc_dropout"
 
     def __init__(
         self,
@@ -75,27 +81,24 @@ class MCDropout(Kappa):
     ) -> None:
         if statistic not in _STATISTICS:
             raise InvalidInput(
-                f"`statistic` must be one of {', '.join(_STATISTICS)}, got {statistic!r}: choose "
-                "among these"
+                f"`statistic` must be one of {', '.join(_STATISTICS)}, got {statistic!r}. Choose "
+                "one of these"
             )
         self._statistic = statistic
+        if statistic != "mean":
+            self.name = f"{self.name}_{statistic}"
         self._sampling = Sampling(
             _validate.count(passes, "passes", least=2),
             None if p is None else _validate.fraction(p, "p", open_above=True),
-            _layers(layers),
+            _check_layers(layers),
             _validate.count(seed, "seed", least=0),
         )
-        self._rate_checked = self._upside_down = False
+        self._checked_rate = self._warned_of_variance = False
         self._compared: list[Tensor] = []  # (2, rows) each: means and variances
 
     @property
-    def name(self) -> str:
-        """`mc_dropout`, and the statistic behind it where that is not the mean."""
-        return "mc_dropout" if self._statistic == "mean" else f"mc_dropout_{self._statistic}"
-
-    @property
     def sampling(self) -> Sampling:
-        """All but the statistic."""
+        """The passes, whatever statistic of them κ is."""
         return self._sampling
 
     @property
@@ -112,50 +115,56 @@ class MCDropout(Kappa):
         }
 
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
-        """The statistic of passes that are summed up one by one: none is kept."""
-        self._tell_of_another_rate(forward)
+        """Return the statistic of the passes, which are summed up one by one."""
+        self._check_rate(forward)
         summary = forward.shared(
             (self._sampling, y_hat.tobytes()),
-            lambda: _summed_up(forward.samples(self._sampling), y_hat),
+            lambda: _summarize(forward.samples(self._sampling), y_hat),
         )
         if self._statistic == "variance":
-            self._tell_if_upside_down(summary)
+            self._check_variance(summary)
         values: Floats = _STATISTICS[self._statistic](summary).clamp(0, 1).numpy()
         return values
 
-    def _tell_of_another_rate(self, forward: Forward) -> None:
-        if self._rate_checked or self._sampling.p is None:
+    def _check_rate(self, forward: Forward) -> None:
+        """Warn, once, of a rate that the network was not trained with."""
+        if self._checked_rate or self._sampling.p is None:
             return
-        self._rate_checked = True
+        self._checked_rate = True
         p, own = self._sampling.p, forward.rates(self._sampling)
         differing = [name for name, rate in own.items() if rate != p]
         if differing:
             more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
             warnings.warn(
                 f"`p` should be the rate that the model was trained with, got {p:g} where dropout "
-                f"{differing[0]!r} has {own[differing[0]]:g}{more}: leave it out to keep each "
-                "dropout's own",
+                f"{differing[0]!r} has {own[differing[0]]:g}{more}. Leave `p` out to keep each "
+                "module's own rate",
                 stacklevel=3,
             )
 
-    def _tell_if_upside_down(self, summary: "_Summary") -> None:
-        if self._upside_down:
+    def _check_variance(self, summary: "_Summary") -> None:
+        """Warn, once, where variance ranks against the mean."""
+        if self._warned_of_variance:
             return
         self._compared.append(torch.stack([summary.chosen, summary.variance]))
         rows = sum(part.shape[1] for part in self._compared)
         if rows < _ENOUGH:
             return
+
         mean, variance = torch.cat(self._compared, dim=1)
         self._compared = []
-        correlation = _rank_correlation(mean, -variance)
-        # Three standard errors below 0: an order that merely has nothing to do with it is not.
+        # Spearman's rank correlation; ties keep the order of the rows.
+        ranks = [x.argsort(stable=True).argsort() for x in (mean, -variance)]
+        correlation = float(torch.corrcoef(torch.stack(ranks).double())[0, 1])
+
+        # Three standard errors below 0: two unrelated orders do not trigger it.
         if correlation < -3 / math.sqrt(rows - 1):
-            self._upside_down = True
+            self._warned_of_variance = True
             low = float((mean < 0.5).double().mean())
             warnings.warn(
-                "MCDropout's variance ranks points against their mean probability (rank "
-                f"correlation {correlation:.2f} over {rows} points, {low:.0%} of them with a mean "
-                "below 0.5), so its κ is highest where the answer is least probable: use "
+                "MCDropout's variance ranks examples against their mean probability (rank "
+                f"correlation {correlation:.2f} over {rows} examples, {low:.0%} of them with a "
+                "mean below 0.5), so its κ is highest where the prediction is least probable. Use "
                 'statistic="mean"',
                 stacklevel=3,
             )
@@ -163,20 +172,20 @@ class MCDropout(Kappa):
 
 @dataclass(frozen=True)
 class _Summary:
-    """What passes come to, row by row; means are over the passes."""
+    """Statistics of the passes for each row; means are over the passes."""
 
     chosen: Tensor  # mean of p_s
     rest: Tensor  # mean of 1 − p_s
     variance: Tensor  # of p_s
-    softmax: Tensor  # mean of it, (rows, classes)
-    entropy: Tensor  # mean of the passes'
+    softmax: Tensor  # its mean, (rows, classes)
+    entropy: Tensor  # its mean
 
 
-def _summed_up(samples: Iterable[Tensor], y_hat: Ints) -> _Summary:
-    """Sums over passes, and the variance by Welford's update.
+def _summarize(samples: Iterable[Tensor], y_hat: Ints) -> _Summary:
+    """Average over the passes, with the variance by Welford's update.
 
-    With the largest logit subtracted, the other classes are summed without the chosen one: as a
-    difference from 1, the rest of confident points would be rounded to nothing.
+    The other classes are summed without the chosen one. As a difference from 1, the rest of
+    confident examples would round to 0.
     """
     answer = torch.tensor(y_hat).long()[:, None]
     mean = squares = rest = softmax = entropy = torch.zeros(())
@@ -204,11 +213,11 @@ def _variance(summary: _Summary) -> Tensor:
 
 
 def _entropy(summary: _Summary) -> Tensor:
-    return 1 - _entropy_of(summary.softmax) / _most(summary)
+    return 1 - _entropy_of(summary.softmax) / _largest_entropy(summary)
 
 
 def _mutual_information(summary: _Summary) -> Tensor:
-    return 1 - (_entropy_of(summary.softmax) - summary.entropy) / _most(summary)
+    return 1 - (_entropy_of(summary.softmax) - summary.entropy) / _largest_entropy(summary)
 
 
 _STATISTICS: dict[Statistic, Callable[[_Summary], Tensor]] = {
@@ -219,37 +228,26 @@ _STATISTICS: dict[Statistic, Callable[[_Summary], Tensor]] = {
 }
 
 
-def _most(summary: _Summary) -> float:
-    """The largest entropy there is; one class has none."""
-    return math.log(summary.softmax.shape[1]) or 1.0
+def _largest_entropy(summary: _Summary) -> float:
+    return math.log(summary.softmax.shape[1]) or 1.0  # one class has no entropy
 
 
 def _entropy_of(p: Tensor) -> Tensor:
-    """−Σ p ln p of each row, the largest p as what the others leave of 1."""
+    """Return −Σ p ln p of each row, with the largest p as 1 minus the others."""
     others = p.scatter(1, p.argmax(dim=1, keepdim=True), 0)
     missing = others.sum(dim=1)
     return -torch.xlogy(others, others).sum(dim=1) - (1 - missing) * (-missing).log1p()
 
 
-def _layers(layers: str | Sequence[str]) -> str | tuple[str, ...]:
-    """As given, names without repetition in an order of their own."""
-    if isinstance(layers, str):
-        if layers not in ("all", "last"):
-            raise InvalidInput(
-                '`layers` must be "all", "last" or a sequence of module names, got '
-                f"{layers!r}: write [{layers!r}] for one name"
-            )
-        return layers
-    names = tuple(layers)
+def _check_layers(layers: str | Sequence[str]) -> str | tuple[str, ...]:
+    """Return "all", "last", or the names sorted and without repetition."""
+    if layers in ("all", "last"):
+        return str(layers)
+    names = () if isinstance(layers, str) else tuple(layers)
     if not names or not all(isinstance(name, str) for name in names):
+        remedy = f"Write [{layers!r}] for one name" if isinstance(layers, str) else "Name a dropout"
         raise InvalidInput(
-            f'`layers` must be "all", "last" or a sequence of module names, got {layers!r}: name '
-            "at least one dropout"
+            f'`layers` must be "all", "last" or a sequence of module names, got {layers!r}. '
+            f"{remedy}"
         )
     return tuple(sorted({*names}))
-
-
-def _rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's, ties standing in the order of the rows."""
-    ranks = torch.stack([x.argsort(stable=True).argsort() for x in (a, b)]).double()
-    return float(torch.corrcoef(ranks)[0, 1])

@@ -1,4 +1,4 @@
-"""Softmax response: what the network itself gives as the probability of its answer."""
+"""Softmax response: the probability that the network itself gives to the prediction."""
 
 from typing import Any
 
@@ -10,20 +10,17 @@ from snapsure.networks._forward import Forward
 class SoftmaxResponse(Kappa):
     """κ = softmax(logits)[y_hat], in float64.
 
-    Computed as 1 minus the other classes where it is large, so that confident points keep their
+    Large values are computed as 1 minus the other classes, so that confident examples keep their
     order instead of collapsing onto 1.0.
     """
 
-    @property
-    def name(self) -> str:
-        """`softmax`."""
-        return "softmax"
+    name = "softmax"
 
     @property
     def settings(self) -> dict[str, Any]:
-        """It has no settings."""
+        """No settings."""
         return {}
 
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
-        """Softmax of the chosen class."""
+        """Return the softmax of the predicted class."""
         return softmax_of(forward.logits, y_hat)

@@ -5,6 +5,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from torch import nn
+
+from snapsure.errors import InvalidInput
+
 
 def imported(module: str) -> ModuleType:
     """A module by its name; or by its file, whose folder is then searched as `python file.py` does.
@@ -25,3 +29,21 @@ def imported(module: str) -> ModuleType:
     if found.__file__ is None or Path(found.__file__).resolve() != path:
         raise ImportError(f"another module is called {path.stem}: give {module} another name")
     return found
+
+
+def make_network(factory: str) -> nn.Module:
+    """Import and call what `package.module:name` names, and return the network."""
+    module, _, name = factory.partition(":")
+    try:
+        network = getattr(imported(module), name)()
+    except Exception as error:
+        raise InvalidInput(
+            f"`model` must name a function that makes the network, as package.module:name, got "
+            f"{factory!r}, which raised {type(error).__name__} ({error}). Try it in Python first"
+        ) from None
+    if not isinstance(network, nn.Module):
+        raise InvalidInput(
+            f"`model` must name a function that makes the network, got {factory!r}, which returned "
+            f"{type(network).__name__}. Return a torch.nn.Module"
+        )
+    return network

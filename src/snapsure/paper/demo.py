@@ -113,7 +113,7 @@ def answer(folder: Path, words: Sequence[str], console: Console) -> None:
             f"--out must hold a finished demo to answer words, got none in {folder}. Run "
             "`snapsure demo` first."
         )
-    predictor = Predictor.load(folder / "predictor")
+    predictor = Predictor.load(folder / "predictor", _FACTORY)
     names = list(LANGUAGES.values())
     for word, label, confidence, accepted in zip(words, *predictor(spelt(words)), strict=True):
         decision = "accept" if accepted else "send to review"
@@ -187,7 +187,8 @@ def _print_next(folder: Path, console: Console) -> None:
         f"  {command} score --model mypackage.nets:make --snapshots checkpoints/ --data test.npz "
         "--out scores\n"
         f"  {command} fit scores --risk {RISK} --out predictor\n"
-        f"  {command} predict predictor --data new.npz --out answers.csv",
+        f"  {command} predict predictor --model mypackage.nets:make --data new.npz "
+        "--out answers.csv",
         highlight=False,
         soft_wrap=True,
         markup=False,

@@ -24,8 +24,7 @@ from snapsure._types import Ints
 from snapsure.decisions import Monitor
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import Batch, Digest, Rows, row_count
-from snapsure.predictor._parts import rows_of
-from snapsure.predictor._predictor import Answer, Predictor
+from snapsure.predictor._predictor import Answer, Predictor, read_inputs
 
 _RECORD = np.dtype([("label", "<i8"), ("confidence", "<f8"), ("accepted", "?"), ("y", "<i8")])
 _NO_LABEL = np.iinfo(np.int64).min
@@ -58,7 +57,7 @@ def write_answers(
     """
     refuse_unknown_form(out)
     watching = None if monitor is None else _watching(predictor, monitor)
-    rows = _Digested(rows_of(data))
+    rows = _Digested(read_inputs(data))
     _files.make_folder(out.parent)
     work = _Work(out)
     with work.alone():

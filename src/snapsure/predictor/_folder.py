@@ -3,11 +3,10 @@
 It is written beside its place and moved there whole. Hashes of the snapshots stand in the JSON.
 """
 
-import importlib
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from uuid import uuid4
@@ -16,13 +15,16 @@ import torch
 from msgspec import Meta
 from torch import nn
 
-from snapsure import _files, _json, estimators
+from snapsure import _files, _json
 from snapsure.decisions import Platt, Threshold
 from snapsure.decisions._calibration import PlattState
 from snapsure.decisions._threshold import ThresholdState
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import Estimator
-from snapsure.predictor._parts import made_kappa
+from snapsure.estimators import registry as methods
+from snapsure.kappas import Kappa
+from snapsure.kappas import registry as kappas
+from snapsure.networks._factory import make_network
 from snapsure.snapshots import Ensemble, SnapshotStore
 from snapsure.snapshots._base import Snapshots
 
@@ -35,14 +37,14 @@ _AGAIN = "restore it, or save the predictor again"
 _REPLACED = ".replaced-"
 _FolderName = Annotated[str, Meta(pattern=r"\Asnapshots(?:-\d+)?\Z")]
 
-_EstimatorState = TypedDict(
-    "_EstimatorState", {"class": str, "settings": dict[str, Any], "fitted": dict[str, Any] | None}
-)
-
 
 class _KappaState(TypedDict):
     name: str
     settings: dict[str, Any]
+
+
+class _EstimatorState(_KappaState):
+    fitted: dict[str, Any] | None
 
 
 class _Header(TypedDict):
@@ -66,7 +68,8 @@ class _Content(TypedDict):
 
 
 def save(predictor: "Predictor", folder: Path) -> None:
-    """Write it whole, or not at all."""
+    """Write a predictor, whole or not at all."""
+    _refuse_taken_names(predictor)
     with _replacing(folder) as place:
         hashes = predictor.networks.write([place / name for name in _names(predictor.snapshots)])
         content = {
@@ -74,7 +77,7 @@ def save(predictor: "Predictor", folder: Path) -> None:
             "version": _VERSION,
             "model": predictor.factory,
             "estimator": {
-                "class": _class_name(predictor.estimator),
+                "name": type(predictor.estimator).__name__,
                 **predictor.estimator.as_dict(),
             },
             "kappa": {"name": predictor.kappa.name, "settings": predictor.kappa.settings},
@@ -88,28 +91,41 @@ def save(predictor: "Predictor", folder: Path) -> None:
 
 
 def load(
-    folder: Path, model: nn.Module | str | None, memory: int, device: str | torch.device | None
+    folder: Path,
+    model: nn.Module | str | None,
+    custom: Sequence[type[Kappa] | type[Estimator]],
+    trust: bool,
+    memory: int,
+    device: str | torch.device | None,
 ) -> "Predictor":
-    """Read it, and refuse what is not as it was saved."""
-    from snapsure.predictor._predictor import Predictor
+    """Read a predictor, and refuse what is not as it was saved."""
+    from snapsure.predictor._predictor import Predictor, make_kappa
 
     content = read(folder)
-    given = content["model"] if model is None else model
-    if given is None:
+    factory = content["model"]
+    if model is None and factory is None:
         raise InvalidInput(
             f"`model` must be given for {folder}, which names no function that makes the network, "
-            "got none: pass the network, or package.module:factory"
+            "got none. Pass the network, or package.module:factory."
         )
-    estimator = _estimator(folder, content["estimator"])
+    if model is None and not trust:
+        raise InvalidInput(
+            f"`model` must be given for {folder}, got none. The folder names {factory}: pass "
+            f"model={factory!r}, or trust=True to import what the folder names."
+        )
+    # First, because importing its module may register a κ or an estimator.
+    given: nn.Module | str = (factory or "") if model is None else model
+    network = make_network(given) if isinstance(given, str) else given
+    estimator = _estimator(folder, content["estimator"], custom)
     calibration = content["calibration"] and Platt.from_dict(content["calibration"])
     threshold = content["threshold"] and Threshold.from_dict(content["threshold"])
     try:
-        kappa = made_kappa(**content["kappa"])
+        kappa = make_kappa(**content["kappa"], custom=custom)
     except TypeError as error:
         got = f"other settings of κ ({error})"
         raise _json.corrupt(folder / CONTENT, "as it was saved", got, _AGAIN) from None
     predictor = Predictor(
-        given,
+        network,
         _snapshots(folder, content["snapshots"]),
         estimator,
         threshold,
@@ -120,7 +136,7 @@ def load(
         device=device,
         provenance=content["provenance"],
     )
-    predictor.factory = predictor.factory or content["model"]
+    predictor.factory = given if isinstance(given, str) else factory
     return predictor
 
 
@@ -163,26 +179,30 @@ def _snapshots(folder: Path, hashes: dict[str, dict[str, str]]) -> Snapshots:
     return stores[0] if len(stores) == 1 else Ensemble(stores)
 
 
-def _class_name(estimator: Estimator) -> str:
-    name = type(estimator).__name__
-    known = getattr(estimators, name, None) is type(estimator)
-    return name if known else f"{type(estimator).__module__}:{type(estimator).__qualname__}"
+def _refuse_taken_names(predictor: "Predictor") -> None:
+    """Refuse a class whose name would load another class."""
+    estimator, kappa = type(predictor.estimator), type(predictor.kappa)
+    for name, kind, find in (
+        (estimator.__name__, estimator, methods.find_class),
+        (predictor.kappa.name, kappa, lambda name: kappas.get(name).kind),
+    ):
+        with suppress(InvalidInput):  # an unknown name is free
+            known = find(name)
+            if known is not kind:
+                break
+    else:
+        return
+    raise InvalidInput(
+        f"{kind.__name__} must have a name of its own to be saved, got {name!r}, which loads "
+        f"{known.__module__}.{known.__name__}. Rename it."
+    )
 
 
-def _estimator(folder: Path, content: _EstimatorState) -> Estimator:
-    module, _, name = content["class"].rpartition(":")
-    try:
-        kind = getattr(importlib.import_module(module) if module else estimators, name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(
-            f"the predictor's estimator must be one that can be imported, got {content['class']!r} "
-            f"({error}): install what defines it"
-        ) from None
-    if not (isinstance(kind, type) and issubclass(kind, Estimator)):
-        raise InvalidInput(
-            f"the predictor's estimator must be an Estimator, got {content['class']!r}: save the "
-            "predictor again"
-        )
+def _estimator(
+    folder: Path, content: _EstimatorState, custom: Sequence[type[Kappa] | type[Estimator]]
+) -> Estimator:
+    own = [each for each in custom if issubclass(each, Estimator)]
+    kind = methods.find_class(content["name"], own)
     return kind.from_file(content, folder / CONTENT, "as it was saved", _AGAIN)
 
 

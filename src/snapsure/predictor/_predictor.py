@@ -1,5 +1,6 @@
-"""`Predictor`: snapshots, estimator, calibration and threshold as one thing that answers."""
+"""`Predictor`: snapshots, estimator, calibration and threshold as one object that answers."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from snapsure import _validate
 from snapsure._types import Bools, Floats, Ints
@@ -15,19 +17,10 @@ from snapsure.decisions import Monitor, Platt, Threshold
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.estimators._base import refuse_no_table
-from snapsure.kappas import Kappa
+from snapsure.kappas import Kappa, registry
 from snapsure.networks._data import Rows
+from snapsure.networks._factory import make_network
 from snapsure.networks._network import device_named
-from snapsure.predictor._parts import (
-    deployable,
-    made,
-    made_kappa,
-    named_kappa,
-    refuse_other_snapshots,
-    refuse_others,
-    rows_of,
-    settled,
-)
 from snapsure.predictor._scorer import Scorer
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
@@ -111,16 +104,31 @@ class Predictor:
         device: str | torch.device | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
-        refuse_others(model, estimator, threshold)
+        if not isinstance(model, nn.Module | str):
+            raise InvalidInput(
+                "`model` must be a torch.nn.Module or package.module:factory, got "
+                f"{type(model).__name__}. Pass the network, or what makes it as a string"
+            )
+        if not isinstance(estimator, Estimator):
+            raise InvalidInput(
+                f"`estimator` must be an Estimator such as AES(), got {estimator!r}. Make one"
+            )
+        if threshold is not None and not isinstance(threshold, Threshold):
+            raise InvalidInput(
+                f"`threshold` must be a Threshold, got {type(threshold).__name__}. Make one by "
+                "Threshold.at_risk or .at_coverage"
+            )
         self.factory = model if isinstance(model, str) else None
-        module = made(model) if isinstance(model, str) else model
+        module = make_network(model) if isinstance(model, str) else model
         self.snapshots = open_snapshots(snapshots)
-        self.estimator = settled(estimator, self.snapshots, kappa)
-        self.kappa = deployable(kappa or named_kappa(self.estimator.fitted["kappa"]))
+        self.estimator = _fit_unfitted(estimator, self.snapshots, kappa)
+        self.kappa = kappa or make_kappa(self.estimator.fitted["kappa"])
+        if self.kappa.prepares:
+            raise _refers_to_data(self.kappa.name)
         if self.estimator.of_kappa and self.kappa.name != self.estimator.fitted["kappa"]:
             raise InvalidInput(
                 f"`kappa` must be the one that the estimator was fitted on "
-                f"({self.estimator.fitted['kappa']}), got {self.kappa.name}: pass that"
+                f"({self.estimator.fitted['kappa']}), got {self.kappa.name}. Pass that one"
             )
         if calibration is not None and self.estimator.calibrated:
             raise InvalidInput(
@@ -187,7 +195,7 @@ class Predictor:
 
         refuse_no_table(table)
         store = open_snapshots(snapshots)
-        refuse_other_snapshots(table, store)
+        _refuse_other_snapshots(table, store)
         choice = choose(table, kappa=kappa, passes=passes, risk=risk, delta=delta, seed=seed)
         settings = table.provenance.get("kappas", {}).get(kappa)
         predictor = cls(
@@ -196,7 +204,7 @@ class Predictor:
             choice.estimator,
             choice.threshold,
             calibration=choice.calibration,
-            kappa=named_kappa(kappa) if settings is None else made_kappa(kappa, settings),
+            kappa=make_kappa(kappa, settings),
             classes=classes,
             memory=memory,
             provenance={
@@ -272,7 +280,7 @@ class Predictor:
 
     def answers(self, data: Any, groups: ArrayLike | None = None) -> Iterator[Answer]:
         """The same, part by part: of a long data set nothing but one part is in memory."""
-        return (answer for answer, _ in self.labelled_answers(rows_of(data), groups))
+        return (answer for answer, _ in self.labelled_answers(read_inputs(data), groups))
 
     def labelled_answers(
         self, rows: Rows, groups: ArrayLike | None = None, start: int = 0
@@ -326,24 +334,31 @@ class Predictor:
         folder: str | Path,
         model: nn.Module | str | None = None,
         *,
+        custom: Sequence[type[Kappa] | type[Estimator]] = (),
+        trust: bool = False,
         memory: int = _MEMORY,
         device: str | torch.device | None = None,
     ) -> "Predictor":
-        """Read what `save` wrote, checking every hash.
+        """Read what `save` wrote, checking every hash. No code is imported, unless you ask for it.
 
         Parameters
         ----------
         folder : path
             A saved predictor.
         model : nn.Module or "package.module:factory", optional
-            The network; by default what the folder names, which is imported and called.
+            The network, or the name of the function that makes it.
+        custom : sequence of classes
+            Your own κ and estimator classes that the folder may name, if they are not registered.
+        trust : bool
+            Whether to import and call the function that the folder names, if `model` is left out.
         memory, device
             As `Predictor`.
 
         Raises
         ------
         InvalidInput
-            If the folder is of a later version, or names no factory and no model is given.
+            If the folder is of a later version, names a κ or an estimator that is not known, or
+            needs a model.
         CorruptFile
             If anything in it has changed.
         WrongArchitecture
@@ -351,7 +366,7 @@ class Predictor:
         """
         from snapsure.predictor import _folder
 
-        return _folder.load(Path(folder), model, memory, device)
+        return _folder.load(Path(folder), model, custom, trust, memory, device)
 
     def export(self, path: str | Path, example: Any) -> None:
         """Write one graph from input to label, confidence and accepted: `.onnx` or `.pt2`.
@@ -371,3 +386,64 @@ class Predictor:
         from snapsure.predictor import _export
 
         _export.export(self, Path(path), example)
+
+
+def read_inputs(data: Any) -> Rows:
+    """Return inputs in batches; a tuple is all inputs, and labels of a data set are ignored."""
+    if isinstance(data, Rows | DataLoader | Dataset) or type(data).__module__.startswith(
+        "datasets"
+    ):
+        return Rows.of(data, "batch")
+    return Rows.of((data, None), "batch")
+
+
+def make_kappa(
+    name: str, settings: Mapping[str, Any] | None = None, custom: Sequence[type] = ()
+) -> Kappa:
+    """Make the κ of a name, which must need nothing but a new input."""
+    if registry.get(name, custom).kind.prepares:
+        raise _refers_to_data(name)
+    return registry.make(name, settings, custom=custom)
+
+
+def _refers_to_data(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"`kappa` must need nothing but a new input's own passes, got {name}, which refers to "
+        "training data. Fit the estimator on softmax, or on another κ"
+    )
+
+
+def _fit_unfitted(estimator: Estimator, snapshots: Snapshots, kappa: Kappa | None) -> Estimator:
+    """Return the estimator with its epochs; one that learns nothing need not be fitted."""
+    if estimator.is_fitted:
+        return estimator
+    if estimator.learns:
+        estimator.fitted  # noqa: B018 - refuses an estimator that is not fitted
+    name = "softmax" if kappa is None else kappa.name
+    epochs = snapshots.epochs
+    if not epochs:
+        raise InvalidInput(
+            f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}. "
+            "Check the path, or record some"
+        )
+    any_example = ScoreTable.from_kappa(np.zeros((len(epochs), 1)), epochs=epochs, name=name)
+    return copy.copy(estimator).fit(any_example, name)
+
+
+def _refuse_other_snapshots(table: ScoreTable, snapshots: Snapshots) -> None:
+    """Refuse snapshots that the table was not scored with, where it says which they were."""
+    known = table.provenance
+    if "snapshots" not in known:
+        return
+    for member, hashes in zip(snapshots.members, known["snapshots"], strict=False):
+        for epoch, sha256 in zip(known["epochs"], hashes, strict=True):
+            if epoch not in member or member.sha256(epoch) != sha256:
+                raise InvalidInput(
+                    f"`snapshots` must be those that the table was scored with, got another of "
+                    f"epoch {epoch} in {member.path}. Name the same folder, or score again"
+                )
+    if len(snapshots.members) != len(known["snapshots"]):
+        raise InvalidInput(
+            f"`snapshots` must be those that the table was scored with, got "
+            f"{len(snapshots.members)} members for {len(known['snapshots'])}. Name the same folders"
+        )

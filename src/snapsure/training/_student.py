@@ -20,9 +20,9 @@ from snapsure import _files, _json, _validate
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators import AES, Final
 from snapsure.networks._data import Rows
+from snapsure.networks._factory import make_network
 from snapsure.networks._network import call
 from snapsure.predictor import Predictor
-from snapsure.predictor._parts import made
 from snapsure.scoring import score
 from snapsure.scoring._score import bar
 from snapsure.snapshots import SnapshotStore
@@ -235,7 +235,7 @@ class Student:
 
     def _made(self) -> nn.Module:
         if isinstance(self.model, str):
-            return made(self.model)
+            return make_network(self.model)
         model = self.model()
         if not isinstance(model, nn.Module):
             raise InvalidInput(

@@ -1,13 +1,15 @@
-"""NN-distance against a float64 reference that takes every distance."""
+"""NN-distance against every distance in float64, deep k-NN against scikit-learn."""
 
 import numpy as np
 import pytest
 import torch
+from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
-from snapsure import NNDistance
+from snapsure import NNDistance, score
 from snapsure.errors import InvalidInput
-from snapsure.kappas._neighbours import _least
+from snapsure.kappas import DeepKNN
+from snapsure.kappas._neighbours import _find_least
 from snapsure.testing import KappaContract, kappa_of, small_network
 
 
@@ -18,6 +20,17 @@ class TestNNDistance(KappaContract):
         reference = torch.randn(80, 5, generator=torch.Generator().manual_seed(2))
         classes = int(max(labels)) + 1
         return NNDistance((reference.to(inputs.dtype), np.arange(80) % classes), k=30)
+
+
+class TestDeepKNN(KappaContract):
+    def make(self, inputs, labels):
+        reference = torch.randn(80, 5, generator=torch.Generator().manual_seed(2))
+        return DeepKNN((reference.to(inputs.dtype), np.arange(80) % 4), k=10)
+
+    def test_one_class_is_certain(self, inputs):
+        """Distances do not depend on the classes."""
+        one = self.run(inputs, np.zeros(60, int), classes=1)
+        np.testing.assert_allclose(one, self.run(inputs, np.arange(60) % 4), atol=1e-6)
 
 
 def plain(queries, y_hat, points, labels, k):
@@ -61,7 +74,7 @@ def test_equals_the_plain_definition_at_any_distance(n, scale, height):
 def test_the_least_are_those_of_a_sort(n, k, tied):
     squares = torch.randn(20, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     squares = squares.round() if tied else squares
-    least, at = _least(squares, k)
+    least, at = _find_least(squares, k)
     assert torch.equal(least.sort(dim=1).values, squares.sort(dim=1).values[:, :k])
     assert torch.equal(least, squares.gather(1, at))
     assert all(len(set(row)) == k for row in at.tolist())  # each place once
@@ -103,31 +116,69 @@ def test_the_embedding_is_the_input_of_the_last_linear_layer_or_the_one_named():
             np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-def refusal(kappa, model, inputs=None):
-    inputs = torch.zeros(3, 5) if inputs is None else inputs
-    with pytest.raises(InvalidInput) as caught:
-        kappa_of(kappa, model, inputs, np.zeros(len(inputs), int))
-    return str(caught.value)
+def sun(queries, points, k):
+    """Distance to the k-th nearest of the normalised points, by scikit-learn."""
+    unit = [x.double().numpy() for x in (queries, points)]
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in unit]
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(unit[1])
+    return search.kneighbors(unit[0])[0][:, -1]
 
 
-def test_refusals():
-    reference = (torch.zeros(4, 5), [0, 1, 0, 1])
-    assert refusal(NNDistance(reference, layer="fc"), small_network()).startswith(
-        "`layer` must name a module of the model, got 'fc'"
+@pytest.mark.parametrize("k", [1, 7, 30])
+@pytest.mark.parametrize(("n", "height"), [(30, 0.0), (40_000, 0.0), (40_000, 20.0)])
+def test_deep_knn_is_scikit_learns(n, k, height):
+    rng = torch.Generator().manual_seed(5)
+    points = torch.randn(n, 16, generator=rng) * 3 + height
+    queries = torch.randn(600, 16, generator=rng) * 0.1 + height
+    kappa = DeepKNN((points, np.arange(n) % 3), k=k)
+    ours = kappa_of(kappa, Embedding(16), queries, np.zeros(600, int), batch_size=600)
+    np.testing.assert_allclose(2 * (1 - ours), sun(queries, points, k), atol=1e-6)
+
+
+def test_deep_knn_by_hand():
+    # Directions (1, 0), (0, 1), (−1, 0): from (5, 0) they are 0, √2 and 2 away.
+    points = torch.tensor([[2.0, 0.0], [0.0, 0.5], [-3.0, 0.0]])
+    for k, distance in ((1, 0), (2, 2**0.5), (3, 2), (9, 2)):
+        kappa = DeepKNN((points, [0, 1, 2]), k=k)
+        ours = kappa_of(kappa, Embedding(2), torch.tensor([[5.0, 0.0]]), np.array([0]))
+        assert ours[0] == pytest.approx(1 - distance / 2, abs=1e-7)
+    zero = kappa_of(DeepKNN((points[:2], [0, 1]), k=1), Embedding(2), torch.zeros(2, 2), [0, 0])
+    np.testing.assert_allclose(zero, 0.5)  # it has no direction
+
+
+def test_lengths_change_nothing_for_deep_knn():
+    rng = torch.Generator().manual_seed(3)
+    points, queries = torch.randn(50, 4, generator=rng), torch.randn(9, 4, generator=rng)
+    longer = points * torch.rand(50, 1, generator=rng).add(0.1)
+    plain, scaled = (
+        kappa_of(DeepKNN((x, np.zeros(50, int)), k=5), Embedding(4), q, np.zeros(9, int))
+        for x, q in ((points, queries), (longer, queries * 100))
     )
-    assert refusal(NNDistance(torch.zeros(4, 5)), small_network()).startswith(
-        "`reference` must come with labels, got inputs alone"
-    )
+    np.testing.assert_allclose(plain, scaled, atol=1e-6)
+
+
+def test_both_in_one_scoring(digits):
+    kappas = [NNDistance(digits.train, k=50), DeepKNN(digits.train, k=10)]
+    table = score(digits.model(), digits.store, digits.test[0][:50], kappas, progress=False)
+    alone = score(digits.model(), digits.store, digits.test[0][:50], kappas[1], progress=False)
+    np.testing.assert_array_equal(table.kappa("deep_knn"), alone.kappa("deep_knn"))
+
+
+@pytest.mark.parametrize("kind", [NNDistance, DeepKNN])
+def test_refusals(kind):
+    points, labels = torch.zeros(4, 5), [0, 1, 0, 1]
+    images = torch.zeros(4, 1, 3, 3)
     convolution = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
-    images = (torch.zeros(4, 1, 3, 3), [0, 1, 0, 1])
-    assert refusal(NNDistance(images), convolution, torch.zeros(2, 1, 3, 3)).startswith(
-        "`model` must have a linear layer whose input is the embedding, got none that ran"
-    )
-    assert refusal(NNDistance(images, layer="0"), convolution, torch.zeros(2, 1, 3, 3)).startswith(
-        "The embedding must be (rows, features), got shape (4, 1, 3, 3) at Conv2d"
-    )
-    with pytest.raises(InvalidInput) as caught:
-        NNDistance((torch.zeros(4, 5), [0, 1]))
-    assert str(caught.value).startswith(
-        "`reference` must give one label per point, got 2 labels for 4 points"
-    )
+    for arguments, model, x, words in (
+        (((points, labels), 9), small_network(), points, "`layer` must name .* got 'fc'"),
+        ((points,), small_network(), points, r"`reference` must come with labels.*Pass \(inputs"),
+        (((images, labels),), convolution, images, "a linear layer .* got none .*[Nn]ame a module"),
+        (((images, labels), 9), convolution, images, r"\(rows, features\), got shape \(4, 1, 3"),
+    ):
+        layer = {2: "fc" if model is not convolution else "0"}.get(len(arguments))
+        with pytest.raises(InvalidInput, match=words):
+            kappa_of(kind(*arguments, layer=layer), model, x, np.zeros(4, int))
+    with pytest.raises(InvalidInput, match=r"`reference` must .* got 2 labels for 4"):
+        kind((points, [0, 1]))
+    with pytest.raises(InvalidInput, match="`k` must be a whole number ≥ 1, got 0"):
+        kind((points, labels), k=0)
