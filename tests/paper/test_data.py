@@ -76,12 +76,8 @@ def test_images_in_folders_numbered_by_those_of_train(tmp_path, monkeypatch):
     assert images.labels.tolist() == [1, 2]  # n02 and n03 of n01, n02, n03
     assert images.pixels.float().mean(dim=(1, 2, 3)).round().tolist() == [0, 80]
     (tmp_path / "val" / "n04").mkdir()
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(InvalidInput, match=r"/val must hold .* the 3 classes .*got 3 folders"):
         data.load("imagenet-1k", "test", tmp_path)
-    assert str(refusal.value) == (
-        f"{tmp_path}/val must hold images in folders of the 3 classes that {tmp_path}/train has, "
-        "got 3 folders there and 3 in train: check which data set this is"
-    )
 
 
 def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
@@ -116,29 +112,17 @@ def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
 
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(InvalidInput, match=r"`dataset` must be .*cifar10, .*, got 'mnist'"):
         data.load("mnist", "train")
-    assert str(refusal.value) == (
-        "`dataset` must be one of cifar10, cifar100, svhn, imagenet-1k, got 'mnist': "
-        "choose among these"
-    )
-    with pytest.raises(InvalidInput) as refusal:
+    missing = r"--data must hold test\*\.parquet .* Download .*ufldl-stanford/svhn .*cropped_digits"
+    with pytest.raises(InvalidInput, match=missing):
         data.load("svhn", "test", tmp_path)
-    assert str(refusal.value) == (
-        f"--data must hold test*.parquet or test/<class>/<image>, got neither in {tmp_path}: "
-        "download the parquet files of ufldl-stanford/svhn (configuration cropped_digits) from the "
-        "Hugging Face hub into it"
-    )
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(InvalidInput, match=r"--data must be a folder, got .*/nowhere"):
         data.load("svhn", "test", tmp_path / "nowhere")
-    assert str(refusal.value) == f"--data must be a folder, got {tmp_path}/nowhere: check the path"
     write_parquet(tmp_path / "train.parquet", 0, 2)
-    with pytest.raises(InvalidInput) as refusal:
+    columns = r"train\.parquet must have .* img and fine_label of cifar100, got img, label"
+    with pytest.raises(InvalidInput, match=columns):
         data.load("cifar100", "train", tmp_path)
-    assert str(refusal.value) == (
-        "train.parquet must have the columns img and fine_label of cifar100, got img, label: "
-        "check which data set this is"
-    )
 
 
 def test_the_whole_repository_of_svhn_may_be_there(tmp_path):
@@ -169,25 +153,14 @@ def test_labels_out_of_range(tmp_path):
 
     table = parquet.read_table(tmp_path / "test.parquet")
     parquet.write_table(table.set_column(1, "label", [[-1, 0, 1]]), tmp_path / "test.parquet")
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(InvalidInput, match=r"labels of cifar10 must be 0 … 9, got -1 … 1"):
         data.load("cifar10", "test", tmp_path)
-    assert str(refusal.value) == (
-        "labels of cifar10 must be 0 … 9, got -1 … 1: take a part with public labels"
-    )
 
 
 def test_offline_it_says_what_to_fetch_and_where_to_put_it(monkeypatch):
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InvalidInput) as refusal:
+    facts = r"`dataset` svhn must be .*Hugging Face hub.*ufldl-stanford/svhn.*digits.*--data"
+    with pytest.raises(InvalidInput, match=facts):
         data.load("svhn", "train")
-    told = str(refusal.value)
-    assert told.startswith(
-        "`dataset` svhn must be on this machine or within reach, got an error from the Hugging "
-        "Face hub ("
-    )
-    assert told.endswith(
-        "): where there is a network, download the parquet files of ufldl-stanford/svhn "
-        "(configuration cropped_digits), and pass the folder you put them in as --data"
-    )

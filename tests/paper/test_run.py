@@ -228,7 +228,7 @@ def test_another_experiment_in_the_folder_is_refused(done, cifar):
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1] == (
         "snapsure: --out must be of cifar10 at scale paper, got mine, which holds another "
-        "experiment: choose another folder"
+        "experiment. Choose another folder."
     )
 
 

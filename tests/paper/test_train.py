@@ -84,18 +84,10 @@ def test_the_papers_recipes():
         assert paper.mc_statistics == ("variance", "mean")
     small = recipes.recipe("cifar100", "cpu")
     assert (small.mc_rate, small.mc_layers, small.mc_statistics) == (None, "all", ("mean",))
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(InvalidInput, match=r"`scale` must be one of paper, cpu, .*, got 'huge'"):
         recipes.recipe("cifar10", "huge")
-    assert str(refusal.value) == (
-        "`scale` must be one of paper, cpu, cpu-underfitted, cpu-full, cpu-full-underfitted, got "
-        "'huge': choose among these"
-    )
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(InvalidInput, match=r"`scale` must be paper for imagenet-1k, got 'cpu'"):
         recipes.recipe("imagenet-1k", "cpu")
-    assert str(refusal.value) == (
-        "`scale` must be paper for imagenet-1k, got 'cpu': its images of 224 × 224 pixels have no "
-        "recipe for two cores"
-    )
 
 
 def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():

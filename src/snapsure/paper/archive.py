@@ -107,7 +107,7 @@ class Experiment:
         if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds):
             raise InvalidInput(
                 "--beside must be results of other seeds, of the same data set, scale and recipe, "
-                f"got {_words(self.about)} for {_words(others)}: choose other results"
+                f"got {_words(self.about)} for {_words(others)}. Choose other results."
             )
 
     @property

@@ -80,11 +80,11 @@ class Images:
     labels: Tensor
 
     def __len__(self) -> int:
-        """How many."""
+        """Return how many images there are."""
         return len(self.labels)
 
     def first(self, n: int | None) -> "Images":
-        """The first `n`, or all."""
+        """Return the first `n`, or all."""
         return self if n is None else Images(self.pixels[:n], self.labels[:n])
 
 
@@ -101,7 +101,7 @@ def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = N
         Parquet files as the hub has them (`train*.parquet`, in the folder or below it), or, for
         images in files, `train/<class>/<image>`. Without it the hub is asked.
     tell : callable, optional
-        Told of images decoded, and of how many.
+        Called with the number of images decoded, and with the total.
     """
     data = named(name)
     split = data.test if part == "test" else "train"
@@ -120,10 +120,10 @@ def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = N
 
 
 def named(name: str) -> DataSet:
-    """A data set of the paper."""
+    """Return a data set of the paper."""
     if name not in DATA_SETS:
         raise InvalidInput(
-            f"`dataset` must be one of {', '.join(DATA_SETS)}, got {name!r}: choose among these"
+            f"`dataset` must be one of {', '.join(DATA_SETS)}, got {name!r}. Choose one of these."
         )
     return DATA_SETS[name]
 
@@ -145,8 +145,8 @@ def _from_hub(data: DataSet, split: str) -> _Source:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InvalidInput(
             f"`dataset` {data.name} must be on this machine or within reach, got an error from the "
-            f"Hugging Face hub ({reason}): where there is a network, download the parquet files of "
-            f"{data.where}, and pass the folder you put them in as --data"
+            f"Hugging Face hub ({reason}). Where there is a network, download the parquet files of "
+            f"{data.where}, and pass their folder as --data."
         ) from None
     table = table.cast_column(data.image, datasets.Image(decode=False))
 
@@ -159,7 +159,7 @@ def _from_hub(data: DataSet, split: str) -> _Source:
 
 def _from_folder(data: DataSet, split: str, folder: Path) -> _Source:
     if not folder.is_dir():
-        raise InvalidInput(f"--data must be a folder, got {folder}: check the path")
+        raise InvalidInput(f"--data must be a folder, got {folder}. Check the path.")
     configured = folder / (data.config or "")
     files = sorted((configured if configured.is_dir() else folder).rglob(f"{split}*.parquet"))
     if files:
@@ -168,8 +168,8 @@ def _from_folder(data: DataSet, split: str, folder: Path) -> _Source:
         if place.is_dir():
             return _from_image_folder(data, place, folder / "train")
     raise InvalidInput(
-        f"--data must hold {split}*.parquet or {split}/<class>/<image>, got neither in {folder}: "
-        f"download the parquet files of {data.where} from the Hugging Face hub into it"
+        f"--data must hold {split}*.parquet or {split}/<class>/<image>, got neither in {folder}. "
+        f"Download the parquet files of {data.where} from the Hugging Face hub into it."
     )
 
 
@@ -182,7 +182,7 @@ def _from_parquet(data: DataSet, files: list[Path]) -> _Source:
         if missing:
             raise InvalidInput(
                 f"{file.name} must have the columns {data.image} and {data.label} of {data.name}, "
-                f"got {', '.join(content.schema_arrow.names)}: check which data set this is"
+                f"got {', '.join(content.schema_arrow.names)}. Check which data set this is."
             )
 
     def read() -> Iterator[Encoded]:
@@ -203,8 +203,8 @@ def _from_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
     if len(classes) != data.classes or not own <= classes:
         raise InvalidInput(
             f"{folder} must hold images in folders of the {data.classes} classes that {train} has, "
-            f"got {len(own)} folders there and {len(classes)} in {train.name}: check which data "
-            "set this is"
+            f"got {len(own)} folders there and {len(classes)} in {train.name}. Check which data "
+            "set this is."
         )
     number = {name: label for label, name in enumerate(sorted(classes))}
     files = [
@@ -239,7 +239,7 @@ def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
     if labels.min() < 0 or labels.max() >= data.classes:
         raise InvalidInput(
             f"labels of {data.name} must be 0 … {data.classes - 1}, got {labels.min()} … "
-            f"{labels.max()}: take a part with public labels"
+            f"{labels.max()}. Take a part with public labels."
         )
     content = io.BytesIO()
     np.save(content, labels)
@@ -265,7 +265,7 @@ def _appending(path: Path, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, i
 
 
 def _pixels(content: bytes, side: int) -> NDArray[np.uint8]:
-    """The middle square of an image, its short side brought to `side` if it has another."""
+    """Decode the middle square of an image, its short side scaled to `side`."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(content)).convert("RGB")
@@ -289,8 +289,8 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         raise InvalidInput(
-            f"`dataset` must be read with {name}, which is not installed: "
-            "pip install 'snapsure[data]'"
+            f"`dataset` must be read with {name}, which is not installed. Run "
+            "pip install 'snapsure[data]'."
         ) from None
 
 
@@ -302,7 +302,7 @@ def _cache() -> Path:
 
 
 def _stamp(files: list[Path], more: str = "") -> str:
-    """Names, sizes and times of files."""
+    """Hash the names, sizes and times of files."""
     stats = [
         (file.parent.name, file.name, file.stat().st_size, file.stat().st_mtime_ns)
         for file in files

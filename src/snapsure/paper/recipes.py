@@ -40,7 +40,7 @@ class Recipe:
     mc_statistics: tuple[Statistic, ...] = ("mean",)  # … and what κ are made of it
 
     def build(self, data: DataSet, mean: Sequence[float], std: Sequence[float]) -> nn.Sequential:
-        """The network, taking images as they are stored."""
+        """Build the network, which takes images as they are stored."""
         if self.network == "resnet18":
             body: nn.Module = resnet18(data.classes, width=self.width)
         elif self.network == "quick":
@@ -50,7 +50,7 @@ class Recipe:
         return nn.Sequential(Pixels(mean, std, self.augmentation.size or data.side), body)
 
     def rate(self, at: float) -> float:
-        """The learning rate after `at` epochs."""
+        """Return the learning rate after `at` epochs."""
         if at < self.warm_up:
             return self.learning_rate * at / self.warm_up
         drops = (at - self.warm_up) // self.drop_every
@@ -162,17 +162,17 @@ SCALES = ("paper", *_SMALL)
 
 
 def recipe(dataset: str, scale: str) -> Recipe:
-    """The recipe of a data set at a scale."""
+    """Return the recipe of a data set at a scale."""
     named(dataset)
     if scale == "paper":
         return _PAPER[dataset]
     if scale not in _SMALL:
         raise InvalidInput(
-            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}: choose among these"
+            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}. Choose one of these."
         )
     if dataset == "imagenet-1k":
         raise InvalidInput(
-            f"`scale` must be paper for imagenet-1k, got {scale!r}: its images of 224 × 224 pixels "
-            "have no recipe for two cores"
+            f"`scale` must be paper for imagenet-1k, got {scale!r}. Its images of 224 × 224 pixels "
+            "have no recipe for two cores."
         )
     return _SMALL[scale]

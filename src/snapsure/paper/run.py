@@ -66,7 +66,7 @@ class Study:
 
 
 def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, tell: Tell) -> None:
-    """Train the network of one seed, or what is left of it."""
+    """Train the network of one seed, or resume its training."""
     check(study.recipe, parts, study.folder(seed), seed, fabric)
     if finished(study.recipe, study.folder(seed)):
         tell(f"seed {seed}: trained already")
@@ -78,7 +78,7 @@ def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, tell: Tell)
 def score_one(
     study: Study, seed: int, parts: Parts, tell: Tell, *, softmax_only: bool = False
 ) -> list[ScoreTable]:
-    """κ of the snapshots of one seed, or what is left of it.
+    """Score the snapshots of one seed, or those that are not scored yet.
 
     A second table has NN-distance where it is measured at fewer snapshots than the others. With
     `softmax_only` nothing is scored: a table that is not whole yet is left out, and softmax
@@ -103,7 +103,7 @@ def score_one(
 
 
 def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
-    """Those besides softmax response: of every snapshot, and of some."""
+    """Return the κ besides softmax response: of every snapshot, and of some."""
     every: list[Kappa] = []
     apart: list[Kappa] = []
     if how.neighbours is not None:
@@ -125,7 +125,7 @@ def run(
     softmax_only: bool = False,
     beside: Experiment | None = None,
 ) -> Experiment | None:
-    """The whole experiment, or some of its networks; interrupted, it resumes where it was.
+    """Run the experiment, or some of its networks; an interrupted run resumes.
 
     All processes train, the first one does the rest and has the outcome. With `softmax_only`, what
     is not scored yet is left so. An experiment `beside` it is refused before hours are spent.
@@ -158,7 +158,7 @@ def run(
 
 
 def claim(study: Study) -> None:
-    """Refuse another experiment's folder, or a scale that there is not, before hours are spent."""
+    """Refuse another experiment's folder or an unknown scale before hours are spent."""
     _ = study.recipe
     path = study.out / "study.json"
     about = {"dataset": study.dataset, "scale": study.scale}
@@ -166,7 +166,7 @@ def claim(study: Study) -> None:
     if path.exists() and _json.load(path, what, dict[str, Any], again) != about:
         raise InvalidInput(
             f"--out must be of {study.dataset} at scale {study.scale}, got {study.out}, which "
-            "holds another experiment: choose another folder"
+            "holds another experiment. Choose another folder."
         )
     _files.make_folder(study.out)
     _files.write_bytes(path, _json.text(about))

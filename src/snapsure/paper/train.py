@@ -3,7 +3,7 @@
 A training that was killed resumes after its last whole epoch, as `training/_epochs.py` says.
 
 A training's folder: `snapshots/` (a store, every epoch), `validation/` (logits of the test set,
-from the pass that tells the test error), `history.json` (an entry per epoch), `training.json`
+from the pass that measures the test error), `history.json` (an entry per epoch), `training.json`
 (recipe and seed), and `last.pt` (what is needed to resume).
 """
 
@@ -85,7 +85,7 @@ def train(
 
 
 def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric) -> dict[str, Any]:
-    """What a training in a folder depends on; refuses a folder with another training."""
+    """Describe what a training depends on, and refuse a folder with another training."""
     sets = [[len(part), int(part.labels.sum())] for part in (parts.train, parts.test)]
     about = {
         "seed": seed,
@@ -99,13 +99,13 @@ def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric)
 
 
 def finished(recipe: Recipe, folder: Path) -> bool:
-    """Whether a training has come to its end."""
+    """Say whether a training has come to its end."""
     history = read_history(folder)
     return bool(history) and history[-1]["epoch"] == recipe.epochs
 
 
 def build(recipe: Recipe, parts: Parts) -> nn.Sequential:
-    """The recipe's network, with what it takes from the pixels of its training set."""
+    """Build the recipe's network, with statistics of its training set's pixels."""
     sample = parts.train.pixels[:: -(-len(parts.train) // _SAMPLED)]
     total, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     for chunk in torch.split(sample, _EVALUATED):  # ImageNet's would not fit into memory at once
@@ -123,12 +123,12 @@ def build(recipe: Recipe, parts: Parts) -> nn.Sequential:
 
 
 def validation(folder: Path) -> RecordedLogits:
-    """The test set's logits that a training left in its folder."""
+    """Return the test set's logits that a training recorded."""
     return RecordedLogits(folder / "validation")
 
 
 def fitted(network: nn.Module, images: Images) -> float:
-    """Share of images that a network gets right, as they are, without augmentation."""
+    """Return the share of images that a network gets right, without augmentation."""
     labels = predict(network, images).argmax(axis=1)
     return float((labels == images.labels.numpy()).mean())
 
@@ -172,7 +172,7 @@ class _Training:
         }
 
     def resume(self) -> int:
-        """Take up what is in the folder; give the last epoch done."""
+        """Resume from what is in the folder; return the last epoch done."""
         about = check(self.recipe, self.parts, self.folder, self.seed, self.fabric)
         self.history = resume(self.folder, self.saved)
         done = int(self.history[-1]["epoch"]) if self.history else 0
@@ -218,7 +218,7 @@ class _Training:
         if len(batches) < parts:
             raise InvalidInput(
                 f"the training set must fill {parts} batches of {size} images, got "
-                f"{len(self.labels)} images: take a larger set, or another scale"
+                f"{len(self.labels)} images. Take a larger set, or another scale."
             )
         first, end = (len(batches) * i // parts for i in (part, part + 1))
         return batches[first:end]
