@@ -74,7 +74,7 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     table = score(build(TINY, parts), some, data, progress=False)
     ways = rows["jpeg", 3]["ways"]
     for name, made in {
-        "softmax": Final(),
+        "final": Final(),
         "AES": AES(),
         "LES": LES(),
     }.items():

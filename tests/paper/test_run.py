@@ -196,7 +196,7 @@ def test_what_cannot_stand_beside_is_refused_before_it_trains(done, cifar, tmp_p
     options = ("reproduce", "table1", "--dataset", "cifar10", "--data", cifar)
     other = (*options, "--seed", 1, "--out", tmp_path / "other", "--beside")
     for beside, told in (
-        (tmp_path, f"--beside must be a folder with experiment.json, got none in {tmp_path}: "),
+        (tmp_path, f"--beside must be a folder with experiment.json, got none in {tmp_path}"),
         (folder / "mine" / "results", "--beside must be results of other seeds, of the same data "),
     ):
         refused = run(*other, beside, cwd=folder)
