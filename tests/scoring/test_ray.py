@@ -303,7 +303,7 @@ def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
     Until then no other machine can reach it.
     """
     page = Path(__file__).parents[2] / "docs" / "how-to" / "scale.md"
-    block = re.search(r"```python\n(.*?)```", page.read_text(), re.S).group(1)
+    block = re.search(r'```python title="Not run[^"]*"\n(.*?)```', page.read_text(), re.S).group(1)
     torch.save((digits.train, digits.test), tmp_path / "data.pt")
     (tmp_path / "snapshots").symlink_to(digits.store.path)
     mark = f"SNAPSURE_TEST={tmp_path}"
