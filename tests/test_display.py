@@ -231,7 +231,7 @@ CELLS = {
     "table": ("from tests.support.runs import simulated\ntable = simulated()\ntable"),
     "frame": "table.to_frame()",
     "evaluation": (
-        "from snapsure import Splits, evaluate\n"
+        "from snapsure import evaluate\nfrom snapsure.evaluation import Splits\n"
         "found = evaluate(table, protocol=Splits(1), resamples=50)\nfound"
     ),
     "its frame": "found.to_frame()",
