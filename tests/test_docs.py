@@ -32,7 +32,7 @@ def test_every_block_says_what_it_is(page):
     assert ">>> " not in text, "copied prompts do not run"
     assert all(language in LANGUAGES for language, _, _ in FENCE.findall(text))
     if DOCS in page.parents:
-        assert not re.search(r"^    \S", FENCE.sub("", text), re.M), "indented blocks have no language"
+        assert not re.search(r"^    \S", FENCE.sub("", text), re.M), "no language if indented"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

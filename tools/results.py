@@ -116,7 +116,7 @@ def tabulate_readme(found: Comparison) -> str:
         ]
         for words, (method, cost) in README_ROWS.items()
     ]
-    heads = ["method", "passes per answer", "less AURC", "better in", "what it needs"]
+    heads = ["method", "passes per answer", "AURC reduced by", "better in", "what it needs"]
     return render_table(heads, rows)
 
 
