@@ -1,6 +1,7 @@
 """The commands as a person runs them: real processes."""
 
 import json
+import re
 import signal
 import textwrap
 import time
@@ -11,8 +12,9 @@ import torch
 
 from snapsure import ScoreTable, SnapshotStore, evaluate
 from snapsure.evaluation import Splits, confidences
+from snapsure.kappas import registry
 from tests.support import processes
-from tests.support.commands import CODE, LOADED, refused, run
+from tests.support.commands import CODE, LOADED, refuse, run
 from tests.support.runs import simulated
 
 pytestmark = pytest.mark.slow
@@ -39,25 +41,45 @@ def workplace(tmp_path_factory, digits):
     return folder
 
 
-def score(workplace, *more, out="scores"):
-    options = ("--model", "mine:network", "--snapshots", "run", "--data", "test.npz", "--out", out)
-    return run("score", *options, *more, cwd=workplace)
+def options(**changes):
+    given = {"model": "mine:network", "snapshots": "run", "data": "test.npz", "out": "scores"}
+    return [word for name, value in (given | changes).items() for word in (f"--{name}", value)]
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["score"], ["evaluate"]])
-def test_help(command):
-    result = run(*command, "--help")
-    assert result.returncode == 0
-    assert "Usage" in result.stdout
+def score(workplace, **changes):
+    return run("score", *options(**changes), cwd=workplace)
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["score"], ["distill"], ["reproduce"]])
+def test_help_ends_with_an_example(command):
+    text = run(*command, "--help").stdout
+    assert "<bool>" not in text
+    example = " ".join(text.partition("Example: ")[2].split())
+    assert re.match(r"snapsure \w+", example)
+    known = run(example.split()[1], "--help").stdout
+    assert all(option in known for option in re.findall(r"--[\w-]+", example))
+
+
+def test_alone_it_says_what_to_try_first():
+    assert "snapsure demo" in run().stdout
+
+
+def test_a_broken_package_gives_a_sentence(tmp_path):
+    for error in ("ImportError('libtorch.so: cannot open')", "OSError('libtorch.so: cannot open')"):
+        (tmp_path / "torch.py").write_text(f"raise {error}")
+        env = {"PYTHONPATH": f"{tmp_path}:{processes.ROOT / 'src'}"}
+        arguments = ("score", *options())
+        result = processes.run(CODE, *arguments, env=env, cwd=tmp_path, loaded=())
+        assert result.returncode == 2, result.stderr
+        assert result.stderr.startswith("snapsure: libtorch.so: cannot open")
+        assert "Traceback" not in result.stderr
 
 
 def test_confidences_of_every_point_in_a_file(tmp_path):
     table = simulated()
     table.save(tmp_path / "scores")
-    told = run(
-        *("evaluate", "scores", "--splits", 1, "--seed", 2, "--points", "points.csv", "--json"),
-        cwd=tmp_path,
-    )
+    arguments = ("--splits", 1, "--seed", 2, "--points", "points.csv", "--json")
+    told = run("evaluate", "scores", *arguments, cwd=tmp_path)
     assert told.stderr.splitlines()[-1] == "written: points.csv"
     assert json.loads(told.stdout)["points"] == 400
     header, *lines = (tmp_path / "points.csv").read_text().splitlines()
@@ -72,21 +94,15 @@ def test_confidences_of_every_point_in_a_file(tmp_path):
 
 
 def test_score_and_evaluate(workplace):
-    result = score(
-        workplace, "--kappa", "softmax,nn_distance,mc_dropout", "--reference", "train.npz"
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == [
-        "<ScoreTable: softmax, nn_distance, mc_dropout; 6 snapshots × 797 examples>",
-        "Now: snapsure evaluate scores",
-    ]
+    result = score(workplace, kappa="softmax,nn_distance,mc_dropout", reference="train.npz")
+    assert result.stdout.splitlines()[1] == "Now: snapsure evaluate scores"
     table = ScoreTable.open(workplace / "scores")
+    assert table.names == ["softmax", "nn_distance", "mc_dropout"]
 
-    shown = run("evaluate", "scores", "--splits", 2, cwd=workplace)
-    assert shown.returncode == 0, shown.stderr
-    assert f"797 examples, {table.errors.mean():.1%} wrong, 6 snapshots" in shown.stdout
+    shown = run("evaluate", "scores", "--splits", 2, cwd=workplace).stdout
+    assert f"{table.errors.mean():.1%} wrong, 6 snapshots" in shown
     for word in ("softmax", "nn_distance", "mc_dropout", "AES", "PES", "LES", "Brier"):
-        assert word in shown.stdout
+        assert word in shown
 
     told = run("evaluate", "scores", "--splits", 2, "--json", cwd=workplace)
     content = json.loads(told.stdout)
@@ -97,13 +113,28 @@ def test_score_and_evaluate(workplace):
 
 
 def test_data_by_function_and_json(workplace):
-    options = ("--model", "mine:network", "--snapshots", "run", "--data", "mine:test")
-    result = run("score", *options, "--out", "by-function", "--json", cwd=workplace)
-    assert json.loads(result.stdout) == {
-        "table": "by-function",
-        "names": ["softmax"],
-        "shape": [6, 797],
-    }
+    given = options(data="mine:test", out="by-function")
+    result = run("score", *given, "--json", cwd=workplace)
+    expected = {"table": "by-function", "names": ["softmax"], "shape": [6, 797]}
+    assert json.loads(result.stdout) == expected
+
+
+def test_a_kappa_that_the_module_of_the_model_registers(workplace):
+    (workplace / "own.py").write_text(
+        "from mine import network\n"
+        "from snapsure.kappas import SoftmaxResponse, registry\n"
+        "@registry.register\n"
+        "class Own(SoftmaxResponse):\n"
+        "    name = 'own'\n"
+    )
+    score(workplace, model="own:network", kappa="own,softmax", out="owned")
+    run("fit", "owned", "--kappa", "own", "--out", "own-predictor", cwd=workplace)
+    given = ("--data", "test.npz", "--out", "answers.csv")
+    run("predict", "own-predictor", "--trust", *given, cwd=workplace)
+    run("predict", "own-predictor", "--model", "own:network", *given, cwd=workplace)
+    said = refuse("predict", "own-predictor", "--model", "mine:network", *given, cwd=workplace)
+    assert "got 'own'" in said
+    assert "register(" in said
 
 
 HELD = """
@@ -132,8 +163,8 @@ HELD = """
 def test_interrupted_it_says_how_to_go_on_and_does(workplace):
     """Its data keep it waiting once something is scored, so that Ctrl-C comes in time."""
     (workplace / "held.py").write_text(textwrap.dedent(HELD))
-    options = ("--model", "held:network", "--snapshots", "run", "--data", "held:Held")
-    command = ("score", *options, "--kappa", "mc_dropout", "--out", "stopped")
+    given = options(model="held:network", data="held:Held", kappa="mc_dropout", out="stopped")
+    command = ("score", *given)
     with processes.forked(CODE, *command, cwd=workplace, loaded=LOADED) as process:
         while not list((workplace / "stopped").glob("labels/*.npy")):
             assert process.poll() is None, process.stderr
@@ -141,32 +172,20 @@ def test_interrupted_it_says_how_to_go_on_and_does(workplace):
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         error = process.stderr
-    assert error.splitlines()[-1] == (
-        "snapsure: interrupted. To resume, run the same command again: what is scored is kept."
-    )
+    assert error.splitlines()[-1].startswith("snapsure: interrupted. To resume, run the same ")
     assert "Traceback" not in error
     (workplace / "free").touch()
-    assert run(*command, cwd=workplace).returncode == 0
+    run(*command, cwd=workplace)
     assert ScoreTable.open(workplace / "stopped").names == ["mc_dropout"]
 
 
 def test_report_of_two_folders_of_one_name(workplace):
     """Both have their chapter and the hashes of their snapshots; the command can be run again."""
     for place in ("a", "b"):
-        assert score(workplace, out=f"{place}/scores").returncode == 0
+        score(workplace, out=f"{place}/scores")
     (workplace / "class names.txt").write_text("\n".join(["zero", "<one>"]))
-    arguments = (
-        "report",
-        "a/scores",
-        "b/scores",
-        "--classes",
-        "class names.txt",
-        "--out",
-        "p.html",
-    )
-    result = run(*arguments, cwd=workplace)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "written: p.html\n"
+    arguments = ("a/scores", "b/scores", "--classes", "class names.txt", "--out", "p.html")
+    assert run("report", *arguments, cwd=workplace).stdout == "written: p.html\n"
     page = (workplace / "p.html").read_text()
     first = SnapshotStore(workplace / "run").sha256(1)[:12]
     assert page.count(first) == 2
@@ -177,95 +196,66 @@ def test_report_of_two_folders_of_one_name(workplace):
     points = ScoreTable.open(workplace / "a" / "scores").y_hat.size
     (workplace / "points.csv").write_text("city,size\n" + "Bonn,1\n" * points)
     arguments = ("report", "a/scores", "--fields", "points.csv", "--risk", "0.4")
-    result = run(*arguments, cwd=workplace)
-    assert result.returncode == 0, result.stderr
+    run(*arguments, cwd=workplace)
     page = (workplace / "report.html").read_text()
     assert "<dt>city</dt><dd>Bonn</dd>" in page
     assert "--risk 0.4 --out predictor" in page
     (workplace / "points.csv").write_text("city,size\nBonn\n")
-    assert refused(run(*arguments, cwd=workplace)) == (
-        "--fields must have as many cells in every row as names in its first, 2, got 1 in row 2 "
-        "of points.csv: check it"
-    )
-    assert refused(run("report", "a/scores", "a/scores", cwd=workplace)) == (
-        "TABLES must be different folders, got a/scores a/scores: name each once"
-    )
-    assert refused(run("report", "a/scores", "--classes", "none.txt", cwd=workplace)).startswith(
-        "--classes must be a text file with one per line, got none.txt ("
-    )
+    said = refuse(*arguments, cwd=workplace)
+    assert "--fields must" in said
+    assert "got 1 in row 2 of points.csv" in said
+    said = refuse("report", "a/scores", "a/scores", cwd=workplace)
+    assert "TABLES must be different folders, got a/scores a/scores" in said
+    said = refuse("report", "a/scores", "--classes", "none.txt", cwd=workplace)
+    assert "--classes must be a text file" in said
+    assert "got none.txt" in said
 
 
 def test_refusals_are_one_sentence(workplace, tmp_path):
-    assert refused(run("evaluate", "nowhere", cwd=tmp_path)).startswith(
-        "nowhere must hold a finished score table, got no table.json"
-    )
-    said = refused(score(workplace, "--kappa", "luck"))
-    assert "must be one of softmax, " in said
-    assert "got 'luck'" in said
-    assert refused(score(workplace, "--kappa", "nn_distance")) == (
-        "--reference must name the training data for nn_distance, got none. Add --reference SPEC"
-    )
-    assert refused(score(workplace, "--executor", "dask")) == (
-        "--executor must be one of local, ray, got 'dask': choose among these"
-    )
-    assert refused(score(workplace, "--address", "auto")) == (
-        "--address must come with --executor ray, got 'auto' alone: add that"
-    )
-    assert refused(score(workplace, "--model", "mine")) == (
-        "--model must be package.module:name or file.py:name, got 'mine': write both"
-    )
-    assert refused(score(workplace, "--model", "other:network")) == (
-        "--model must name a function to call, got 'other:network', which raised "
-        "ModuleNotFoundError (No module named 'other'): try it in Python first"
-    )
-    assert refused(score(workplace, "--model", "mine:net")) == (
-        "--model must name a function to call, got 'mine:net', which raised AttributeError "
-        "(module 'mine' has no attribute 'net'): try it in Python first"
-    )
-    assert refused(score(workplace, "--snapshots", "none", out="o")) == (
-        "`snapshots` must hold at least one snapshot, got none in none: "
-        "check the path, or record some"
-    )
+    assert "got no table.json" in refuse("evaluate", "nowhere", cwd=tmp_path)
     np.savez(workplace / "wrong.npz", images=np.zeros(3))
-    assert refused(score(workplace, "--data", "wrong.npz", out="p")) == (
-        "--data must hold an array x (and y), got images in wrong.npz: write it by "
-        "np.savez(path, x=…, y=…)"
-    )
     (workplace / "torn.npz").write_bytes((workplace / "test.npz").read_bytes()[:500])
-    for name, why in (
-        ("gone.npz", "there is no such file"),
-        ("torn.npz", "it was cut short, or is something else"),
+    for changes, words in (
+        ({"kappa": "luck"}, "one of softmax, nn_distance, .*got 'luck'"),
+        ({"kappa": "nn_distance"}, "--reference must name .* nn_distance.* Add --reference"),
+        ({"executor": "dask"}, "--executor must be one of local, ray, got 'dask'"),
+        ({"address": "auto"}, "--address must come with --executor ray, got 'auto'"),
+        ({"model": "mine"}, "--model must be package.module:name or file.py:name, got 'mine'"),
+        ({"model": "other:network"}, "--model .* 'other:network', which raised ModuleNotFound"),
+        ({"model": "mine:net"}, "--model .* 'mine:net', which raised AttributeError"),
+        ({"snapshots": "none"}, "`snapshots` must hold at least one snapshot, got none in none"),
+        ({"data": "wrong.npz"}, r"--data must hold an array x .* got images .*np\.savez\("),
+        (
+            {"data": "gone.npz"},
+            r"--data must be a complete \.npz file, got gone\.npz \(there is no",
+        ),
+        ({"data": "torn.npz"}, r"--data must be a complete \.npz file, got torn\.npz \(it is cut"),
+        ({"out": "/proc/nowhere"}, r"/proc/nowhere \(No such file"),
     ):
-        assert refused(score(workplace, "--data", name, out="q")) == (
-            f"--data must be a whole .npz file, got {name} ({why}): write it by "
-            "np.savez(path, x=…, y=…)"
-        )
-    assert "/proc/nowhere (No such file or directory)" in refused(
-        score(workplace, out="/proc/nowhere")
-    )
+        said = refuse("score", *options(**{"out": "refused"} | changes), cwd=workplace)
+        assert re.search(words, said), said
 
 
 def test_the_demo_touches_no_folder_of_others(tmp_path):
     kept = tmp_path / "snapshots" / "epoch-000001.safetensors"
     kept.parent.mkdir()
     kept.write_text("dear")
-    message = refused(run("demo", "--out", tmp_path))
-    assert message.startswith("--out must be a new folder")
-    assert f"got {tmp_path}" in message
+    said = refuse("demo", "--out", tmp_path)
+    assert "--out must be a new folder" in said
+    assert f"got {tmp_path}" in said
     assert kept.read_text() == "dear"
 
 
 def test_the_demo_without_its_words_says_what_to_install(tmp_path):
-    code = f"import sys; sys.modules['wordfreq'] = None; {CODE}"
-    result = processes.run(code, "demo", "--out", tmp_path / "demo", loaded=LOADED)
-    assert refused(result) == (
-        "import of wordfreq halted; None in sys.modules: pip install 'snapsure[demo]'"
-    )
+    before = "import sys; sys.modules['wordfreq'] = None; "
+    said = refuse("demo", "--out", tmp_path / "demo", before=before)
+    assert "wordfreq" in said
+    assert "pip install 'snapsure[demo]'" in said
 
 
 def test_a_table_without_labels_is_refused(tmp_path):
     ScoreTable({"softmax": np.ones((2, 3))}, np.zeros((2, 3), int)).save(tmp_path)
-    assert refused(run("evaluate", tmp_path)).startswith("`y` must be known")
+    assert "`y` must be known" in refuse("evaluate", tmp_path)
 
 
 def test_the_same_seed_prints_the_same(tmp_path):
@@ -286,38 +276,24 @@ def test_score_takes_a_folder_that_another_tool_left(workplace):
         torch.save(content, folder / f"epoch={epoch}-step={10 * epoch}.ckpt")
     torch.save(content, folder / "last.ckpt")
     for source, out in (("run", "ours"), ("lightning_logs", "theirs")):
-        result = score(workplace, "--snapshots", source, out=out)
-        assert result.returncode == 0, result.stderr
+        score(workplace, snapshots=source, out=out)
     tables = [ScoreTable.open(workplace / out) for out in ("ours", "theirs")]
     assert np.array_equal(tables[0].kappa("softmax"), tables[1].kappa("softmax"))
     assert np.array_equal(tables[0].epochs, tables[1].epochs)
 
 
-def test_score_by_a_rivals_kappa(workplace):
-    rivals = "entropy,margin,energy,max_logit,doctor,gen,deep_knn"
-    assert refused(score(workplace, "--kappa", rivals, out="rivals")) == (
-        "--reference must name the training data for deep_knn, got none. Add --reference SPEC"
-    )
-    result = score(workplace, "--kappa", rivals, "--reference", "train.npz", out="rivals")
-    assert result.returncode == 0, result.stderr
-    assert ScoreTable.open(workplace / "rivals").names == [
-        "entropy",
-        "margin",
-        "energy",
-        "max_logit",
-        "doctor",
-        "gen",
-        "deep_knn",
-    ]
+def test_score_by_every_kappa(workplace):
+    names = [name for name in registry.names() if not name.startswith("mc_dropout")]
+    score(workplace, kappa=",".join(names), reference="train.npz", out="rivals")
+    assert ScoreTable.open(workplace / "rivals").names == names
 
 
 def test_compare(workplace):
     """Two tables of the same points are seeds; every form has the same rows."""
     for out in ("one", "two"):
-        assert score(workplace, out=out).returncode == 0
+        score(workplace, out=out)
     given = ("one", "two", "--resamples", "500")
     result = run("compare", *given, "--json", "--plot", "board.png", cwd=workplace)
-    assert result.returncode == 0, result.stderr
     (board,) = json.loads(result.stdout)["boards"]
     assert (board["runs"], board["reference"]) == (2, "final")
     assert (workplace / "board.png").stat().st_size > 10_000
@@ -325,36 +301,26 @@ def test_compare(workplace):
     ours = {"AES", "PES", "PES (paper)", "LES", *(f"LES ({n} passes)" for n in (4, 3, 2))}
     assert {"final", "best snapshot", "SPTD"} | ours == {*methods}
     result = run("compare", *given, "--format", "latex", cwd=workplace)
-    assert result.returncode == 0, result.stderr
     assert all(method in result.stdout for method in methods)
     result = run("compare", *given, cwd=workplace)
     assert all(method in result.stdout for method in methods)
-    assert refused(run("compare", *given, "--format", "html", cwd=workplace)) == (
-        "--format must be one of terminal, markdown, latex, json, got 'html': choose one"
-    )
+    said = refuse("compare", *given, "--format", "html", cwd=workplace)
+    assert "--format must be one of terminal, markdown, latex, json, got 'html'" in said
     by_aurc = run("compare", *given, "--metric", "aurc", "--json", cwd=workplace)
     (ranked,) = json.loads(by_aurc.stdout)["boards"]
     assert ranked["metric"] == "aurc"
     assert ranked["rows"] == sorted(ranked["rows"], key=lambda row: row["aurc"])
     apart = run("compare", *given, "--apart", "--json", cwd=workplace)
     assert [board["runs"] for board in json.loads(apart.stdout)["boards"]] == [1, 1, 2]
-    assert refused(run("compare", "one", "one", cwd=workplace)) == (
-        "TABLES must be different folders, got one one: name each once"
-    )
-    assert refused(run("compare", *given, "--plot", "board.txt", cwd=workplace)) == (
-        "--plot must end in .png, .svg or .pdf, got board.txt: name it so"
-    )
-    assert (
-        score(workplace, "--kappa", "mc_dropout,mc_dropout_entropy", out="dropped").returncode == 0
-    )
+    assert "TABLES must be different" in refuse("compare", "one", "one", cwd=workplace)
+    said = refuse("compare", *given, "--plot", "board.txt", cwd=workplace)
+    assert "--plot must end in .png, .svg, .pdf, got board.txt" in said
+    score(workplace, kappa="mc_dropout,mc_dropout_entropy", out="dropped")
     result = run("compare", "dropped", "--json", cwd=workplace)
     rows = json.loads(result.stdout)["boards"][0]["rows"]
     assert {row["passes"] for row in rows if row["method"] == "mc_dropout"} == {100}
-    assert refused(run("compare", cwd=workplace)) == (
-        "compare must be given tables or --from, got neither: name one of them"
-    )
+    assert "tables or --from, got neither" in refuse("compare", cwd=workplace)
     result = run("report", "one", "--contest", "--out", "page.html", cwd=workplace)
-    assert result.returncode == 0, result.stderr
     assert "Every way to a confidence" in (workplace / "page.html").read_text()
 
 
@@ -368,7 +334,5 @@ def test_rebuild(tmp_path):
     done = run("rebuild", "run", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "2 snapshots, epochs 2…5: run is a store\n")
     assert (tmp_path / "run" / "manifest.json").read_bytes() == held
-    assert refused(run("rebuild", "run", cwd=tmp_path)) == (
-        "run must have lost its manifest to be rebuilt, got a whole one with 2 snapshots: "
-        "`.verify()` checks them"
-    )
+    said = refuse("rebuild", "run", cwd=tmp_path)
+    assert "run must have lost its manifest to be rebuilt, got a whole one with 2" in said

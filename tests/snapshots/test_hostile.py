@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from snapsure import SnapshotStore
-from snapsure.cli import _inputs
+from snapsure.cli import _data
 from snapsure.errors import CorruptFile, UnsafeFile
 from snapsure.evaluation._archive import finish, open_contest
 from snapsure.table._packed import unpack
@@ -158,7 +158,7 @@ def test_a_small_npz_that_unpacks_to_a_lot(tmp_path):
     header = np.lib.format.magic(1, 0) + b"\x76\0" + b" " * 0x75 + b"\n"
     size = zipped(path, "x.npy", header)
     with refuses_bomb(path, size, "np.savez"):
-        _inputs.data_of(str(path), "--data")
+        _data.load_data(str(path), "--data")
 
 
 def test_a_small_archive_that_unpacks_to_a_lot(tmp_path):
@@ -179,7 +179,7 @@ def test_what_compresses_well_is_no_bomb(tmp_path):
     x = np.zeros((1 << 20, 8), np.float32)
     np.savez_compressed(path, x=x)
     assert x.nbytes > 100 * path.stat().st_size
-    assert np.array_equal(_inputs.data_of(str(path), "--data")[0], x)
+    assert np.array_equal(_data.load_data(str(path), "--data")[0], x)
 
 
 @pytest.mark.parametrize(

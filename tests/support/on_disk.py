@@ -24,7 +24,7 @@ from snapsure import (
     _json,
     score,
 )
-from snapsure.cli._inputs import note_source, source_of
+from snapsure.cli._tables import read_source, write_source
 from snapsure.estimators import SPTD, BestSnapshot, Final, MaxLogitPNorm, Temperature
 from snapsure.evaluation import _archive
 from snapsure.networks._recorded import RecordedLogits
@@ -263,12 +263,9 @@ def on_the_way(folder):
 
 
 def source(folder):
-    note_source(folder, "package.module:network", folder / "run", None)
+    write_source(folder, "package.module:network", folder / "run", None)
 
-    def read():
-        return [source_of(folder, None, name) for name in ("model", "snapshots")]
-
-    return {"source": File(folder / "source.json", read)}
+    return {"source": File(folder / "source.json", lambda: read_source(folder, None, None, None))}
 
 
 def about(folder):

@@ -4,32 +4,12 @@ Errors are one sentence on stderr and exit code 2. Ctrl-C keeps what is done, an
 resume.
 """
 
-from snapsure.cli import (
-    compare,
-    demo,
-    distill,
-    evaluate,
-    fit,
-    predict,
-    rebuild,
-    report,
-    reproduce,
-    score,
-    train,
-)
 from snapsure.cli._app import app
 
-__all__ = [
-    "app",
-    "compare",
-    "demo",
-    "distill",
-    "evaluate",
-    "fit",
-    "predict",
-    "rebuild",
-    "report",
-    "reproduce",
-    "score",
-    "train",
-]
+# The help lists commands in this order.
+# isort: off
+from snapsure.cli import score, evaluate, report, fit, predict  # noqa: F401
+from snapsure.cli import compare, distill, reproduce, train  # noqa: F401
+from snapsure.cli import rebuild, demo  # noqa: F401
+
+__all__ = ["app"]

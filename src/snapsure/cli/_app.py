@@ -1,46 +1,21 @@
-"""What all commands share: the application, how errors are told, how progress is."""
+"""What all commands share: the application, how errors become sentences, how progress shows."""
 
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from snapsure.errors import SnapsureError
 
-app = typer.Typer(
-    help="Which of my classifier's predictions can I trust?",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+F = TypeVar("F", bound=Callable[..., Any])
 
-BatchSize = Annotated[
-    int | None,
-    typer.Option(min=1, help="Rows per forward pass; 256, or what a DataLoader says."),
-]
-Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:1, mps; the best there is if not given.")
-]
-Prefix = Annotated[
-    str | None,
-    typer.Option(
-        help="What stands before the network's names in another tool's checkpoints, such as net., "
-        "where they hold several networks."
-    ),
-]
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Read checkpoints that can run any code of whoever made them, with a warning each.",
-    ),
-]
-
+# Packages that extras install.
 _EXTRAS = {
     "torch": "torch",
     "lightning": "lightning",
@@ -55,6 +30,45 @@ _EXTRAS = {
     "jinja2": "report",
     "vl_convert": "report",
 }
+_FIRST = """\
+Which of my classifier's predictions can I trust?
+
+  snapsure demo      try everything on a small example, in about a minute
+  snapsure score     score the checkpoints of your own training
+  snapsure --help    list all commands"""
+
+
+class _PlainFlags:
+    """Help that shows no type for flags: `--json`, not `--json <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.display_type_rich = lambda ctx: None
+        return params
+
+
+class _Command(_PlainFlags, TyperCommand):
+    pass
+
+
+class _Group(_PlainFlags, TyperGroup):
+    pass
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Which of my classifier's predictions can I trust?",
+    epilog="Example: snapsure demo",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def command(group: Literal["Use", "Study", "Repair", "Try"], example: str) -> Callable[[F], F]:
+    """Add a command to a group of the help, with an example at the end of its own help."""
+    return app.command(cls=_Command, rich_help_panel=group, epilog=f"Example: {example}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -65,33 +79,39 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def main(
+    context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Which of my classifier's predictions can I trust?"""
+    if context.invoked_subcommand is None:
+        typer.echo(_FIRST)
 
 
-def teller(console: Console) -> Callable[[str], None]:
-    """Lines with the time since the start before them."""
+def step_printer(console: Console) -> Callable[[str], None]:
+    """Return a function that prints a line after the seconds since now."""
     start = time.monotonic()
 
-    def tell(step: str) -> None:
+    def show(step: str) -> None:
         console.print(
             f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False, soft_wrap=True
         )
 
-    return tell
+    return show
 
 
 def wide_console() -> Console:
-    """A console that leaves tables their columns: a narrow terminal wraps lines instead."""
+    """Return a console that keeps the columns of tables: a narrow terminal wraps lines instead."""
     return Console(width=max(Console().width, 130))
 
 
-def _warn(
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -99,22 +119,25 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning as one line; those of other libraries say where they come from."""
+    """Print a warning as one line, after the file that it comes from if that is not ours."""
     ours = Path(filename).is_relative_to(Path(__file__).parents[1])
     typer.echo(f"snapsure: warning: {message}" if ours else f"{filename}: {message}", err=True)
 
 
 @contextmanager
-def told(resume: str) -> Iterator[None]:
-    """Turn what the library raises into a sentence and an exit code, and warnings into one."""
+def report_errors(resume: str) -> Iterator[None]:
+    """Turn errors into a sentence and exit code 2, warnings into a line, Ctrl-C into `resume`."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = _show_warning
             yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         extra = _EXTRAS.get(str(error.name).partition(".")[0])
-        hint = f": pip install 'snapsure[{extra}]'" if extra else ""
-        typer.echo(f"snapsure: {error}{hint}", err=True)
+        if extra is None or not isinstance(error, ModuleNotFoundError):
+            message = f"{error}. Reinstall {error.name or 'the package'}"
+        else:
+            message = f"{error}. Install it: pip install 'snapsure[{extra}]'"
+        typer.echo(f"snapsure: {message}", err=True)
         raise typer.Exit(2) from None
     except (SnapsureError, OSError) as error:
         typer.echo(f"snapsure: {error}", err=True)

@@ -7,62 +7,64 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import app, told
+from snapsure.cli import _tables
+from snapsure.cli._app import command, report_errors
+from snapsure.cli._options import Json, Seed
 from snapsure.errors import InvalidInput
 
+_FORMATS = ("terminal", "markdown", "latex", "json")
+_PICTURES = (".png", ".svg", ".pdf")
 
-@app.command()
+
+@command("Study", "snapsure compare seed-0/scores seed-1/scores --plot methods.png")
 def compare(
     tables: Annotated[
         list[Path] | None,
-        typer.Argument(help="Folders of score tables; those of the same points are seeds."),
+        typer.Argument(help="Folders of score tables; those of the same examples are seeds."),
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", help="A packed contest, such as results/contest.")
     ] = None,
     apart: Annotated[
-        bool, typer.Option("--apart", help="Every table is a data set of its own, no seed.")
+        bool, typer.Option("--apart", help="Treat every table as a data set, none as a seed.")
     ] = False,
     reference: Annotated[
-        str, typer.Option(help="The method that the others are compared with.")
+        str, typer.Option(help="Method that the others are compared with.")
     ] = "final",
     kappa: Annotated[
-        str | None, typer.Option(help="The κ of the reference; the first if not given.")
+        str | None, typer.Option(help="κ of the reference.", show_default="the first")
     ] = None,
     metric: Annotated[
-        str,
-        typer.Option(
-            help="What methods are ranked by: eaurc, augrc, or aurc, which counts errors."
-        ),
+        str, typer.Option(help="Rank methods by eaurc, augrc, or aurc, which counts errors.")
     ] = "eaurc",
     resamples: Annotated[int, typer.Option(min=1, help="Resamples of the bootstrap.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for halves and bootstrap.")] = 0,
+    seed: Seed = 0,
     plot: Annotated[
-        Path | None, typer.Option(help="A picture of quality against price, to be written.")
+        Path | None, typer.Option(help="Write a picture of quality against cost to this file.")
     ] = None,
     wide: Annotated[
-        bool, typer.Option("--wide", help="All columns, for a wide terminal: 200 characters.")
+        bool, typer.Option("--wide", help="Show all columns, for a terminal of 200 characters.")
     ] = False,
     form: Annotated[
         str, typer.Option("--format", help="terminal, markdown, latex or json.")
     ] = "terminal",
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Rank every way to a confidence on the same checkpoints, with its price and intervals."""
-    with told("run the same command again"):
+    """Rank every confidence method on the same checkpoints, with its cost and intervals."""
+    with report_errors("run the same command again"):
         from snapsure.evaluation import compare as rank
         from snapsure.report.tables import tabulate_board, to_latex, to_markdown, to_terminal
 
-        forms = ("terminal", "markdown", "latex", "json")
         form = "json" if as_json else form
-        if form not in forms:
+        if form not in _FORMATS:
             raise InvalidInput(
-                f"--format must be one of {', '.join(forms)}, got {form!r}: choose one"
+                f"--format must be one of {', '.join(_FORMATS)}, got {form!r}. Choose one of these."
             )
-        if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
-            raise InvalidInput(f"--plot must end in .png, .svg or .pdf, got {plot}: name it so")
-        runs = inputs.contest_runs(tables or [], source, apart=apart)
+        if plot is not None and plot.suffix not in _PICTURES:
+            raise InvalidInput(
+                f"--plot must end in {', '.join(_PICTURES)}, got {plot}. Choose one of these."
+            )
+        runs = _tables.open_runs(tables or [], source, apart=apart)
         with Console(stderr=True).status("resampling …"):
             outcome = rank(
                 runs,

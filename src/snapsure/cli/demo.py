@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from snapsure.cli._app import app, teller, told, wide_console
+from snapsure.cli._app import command, report_errors, step_printer, wide_console
 
 
-@app.command()
+@command("Try", "snapsure demo butterfly papillon")
 def demo(
     words: Annotated[
         list[str] | None, typer.Argument(help="Words for a finished demo to answer.")
@@ -17,13 +17,12 @@ def demo(
         "snapsure-demo"
     ),
 ) -> None:
-    """Which language is a word from? Three small networks, the whole way, in about a minute."""
+    """Which language is a word from? Three small networks, end to end, in about a minute."""
     console = wide_console()
-    with told("run the same command again: trained networks are kept"):
+    with report_errors("run the same command again: trained networks are kept"):
         from snapsure.paper import demo as steps
 
         if words:
             steps.answer(out, words, console)
         else:
-            tell = teller(console)
-            steps.run(out, console, tell)
+            steps.run(out, console, step_printer(console))

@@ -1,119 +1,150 @@
 """`snapsure distill`."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import Prefix, Trust, app, told
-from snapsure.cli._training import Accelerator, Devices, Precision
+from snapsure.cli import _data, _models
+from snapsure.cli._app import command, report_errors
+from snapsure.cli._options import (
+    Accelerator,
+    Devices,
+    Json,
+    Model,
+    Precision,
+    Prefix,
+    Seed,
+    Snapshots,
+    Trust,
+)
 from snapsure.errors import InvalidInput
 
+if TYPE_CHECKING:
+    import torch
+
 _OPTIMIZERS = ("sgd", "adamw")
+_TRAINING = "Training"
 
 
-@app.command()
+@command(
+    "Study", "snapsure distill --model nets.py:make --snapshots run --data train.npz --out student"
+)
 def distill(
-    model: Annotated[str, typer.Option(help="package.module:factory that makes the network.")],
-    snapshots: Annotated[
-        Path, typer.Option(help="Folder of snapshots, or of another tool's checkpoints.")
-    ],
+    model: Model,
+    snapshots: Snapshots,
     data: Annotated[
         str,
-        typer.Option(help="The training data: package.module:function, or an .npz of x (and y)."),
+        typer.Option(help="Training data: package.module:function, or an .npz with x (and y)."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the student.")],
     unlabelled: Annotated[
-        str | None, typer.Option(help="More inputs to learn from; given as --data.")
+        str | None, typer.Option(help="More inputs to learn from, in a form of --data.")
     ] = None,
     held_out: Annotated[
         str | None,
-        typer.Option(help="Labelled points that tell how its answers differ; given as --data."),
+        typer.Option(help="Labelled examples to compare answers on, in a form of --data."),
     ] = None,
     start: Annotated[
-        float, typer.Option(help="Fraction of the training from which on snapshots count.")
+        float, typer.Option(help="Use snapshots from this fraction of the training on.")
     ] = 0.4,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 30,
-    batch_size: Annotated[int, typer.Option(min=1, help="Points per step.")] = 128,
-    optimizer: Annotated[str, typer.Option(help=f"{' or '.join(_OPTIMIZERS)}.")] = "sgd",
-    learning_rate: Annotated[
-        float | None, typer.Option(help="At the start; 0.05 for sgd, 0.0003 for adamw.")
-    ] = None,
-    weight_decay: Annotated[float, typer.Option(min=0, help="Of the optimizer.")] = 5e-4,
-    augment: Annotated[
-        str | None,
-        typer.Option(help="package.module:function from a batch of inputs to one that is varied."),
-    ] = None,
     prefix: Prefix = None,
     trust: Trust = False,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the training.")] = 0,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="Epochs to train.", rich_help_panel=_TRAINING)
+    ] = 30,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Examples per step.", rich_help_panel=_TRAINING)
+    ] = 128,
+    optimizer: Annotated[
+        str, typer.Option(help=f"{' or '.join(_OPTIMIZERS)}.", rich_help_panel=_TRAINING)
+    ] = "sgd",
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            help="At the start.",
+            show_default="0.05 for sgd, 0.0003 for adamw",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None,
+    weight_decay: Annotated[
+        float, typer.Option(min=0, help="Of the optimizer.", rich_help_panel=_TRAINING)
+    ] = 5e-4,
+    augment: Annotated[
+        str | None,
+        typer.Option(
+            help="package.module:function that varies a batch of inputs.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None,
+    seed: Seed = 0,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     precision: Precision = "32-true",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Train one network on what all snapshots believe: answers in one pass, or in two.
+    """Train one network on the mean of all snapshots, which then answers in one pass, or in two.
 
-    It takes one more training. Stopped, the same command resumes.
+    This takes one more training. An interrupted training resumes by the same command.
     """
-    with told("run the same command again: targets and whole epochs are kept"):
+    with report_errors("run the same command again: targets and complete epochs are kept"):
         from snapsure.training import Student
         from snapsure.training._fabric import launched
 
-        make_optimizer = _optimizer(optimizer, learning_rate, weight_decay)
-        inputs.search_here()
-        points = None if held_out is None else inputs.data_of(held_out, "--held-out")
+        make_optimizer = _choose_optimizer(optimizer, learning_rate, weight_decay)
+        _models.search_working_folder()
+        examples = None if held_out is None else _data.load_data(held_out, "--held-out")
+        more = None if unlabelled is None else _data.load_data(unlabelled, "--unlabelled")
         fabric = launched(accelerator, devices, precision)
         student = Student(
             model,
-            inputs.snapshots_of(snapshots, prefix, trust),
-            inputs.data_of(data, "--data"),
+            _models.open_snapshots(snapshots, prefix, trust),
+            _data.load_data(data, "--data"),
             out,
             start=start,
-            unlabelled=None if unlabelled is None else inputs.data_of(unlabelled, "--unlabelled"),
+            unlabelled=more,
             epochs=epochs,
             batch_size=batch_size,
             optimizer=make_optimizer,
-            augment=None if augment is None else inputs.found(augment, "--augment"),
+            augment=None if augment is None else _models.import_name(augment, "--augment"),
             seed=seed,
             fabric=fabric,
         ).fit()
         if not fabric.is_global_zero:
             return
-        differs = None if points is None else student.difference(points)
+        difference = None if examples is None else student.difference(examples)
+
     if as_json:
         content = {"student": str(out), "snapshots": student.teachers}
-        typer.echo(json.dumps(content | ({} if differs is None else vars(differs))))
+        typer.echo(json.dumps(content | ({} if difference is None else vars(difference))))
         return
-    if differs is not None:
-        typer.echo(f"The student answering itself: {differs}.")
+    if difference is not None:
+        typer.echo(f"The student answering itself: {difference}.")
     typer.echo(
-        f"An answer takes one forward pass ({out / 'itself'}), or two that leave the old network's "
-        f"answers as they are ({out / 'final'});"
-    )
-    typer.echo(
-        f"the mean of the snapshots it learnt from takes {student.teachers}. The price: one more "
-        f"training, of {epochs} epochs."
-    )
-    typer.echo(
+        f"An answer takes one forward pass ({out / 'itself'}), or two if the old network keeps "
+        f"answering ({out / 'final'}).\n"
+        f"The mean of the snapshots takes {student.teachers} passes.\n"
         f"Now: snapsure score --model {model} --snapshots {out / 'itself'} --data held-out.npz "
-        f"--out scores"
+        f"--out scores\n"
+        "     snapsure fit scores --risk 0.02 --out predictor"
     )
-    typer.echo("     snapsure fit scores --risk 0.02 --out predictor")
 
 
-def _optimizer(name: str, rate: float | None, decay: float) -> Any:
+def _choose_optimizer(
+    name: str, rate: float | None, decay: float
+) -> "Callable[..., torch.optim.Optimizer]":
     import torch
 
     if name not in _OPTIMIZERS:
         raise InvalidInput(
-            f"--optimizer must be one of {', '.join(_OPTIMIZERS)}, got {name!r}: choose one"
+            f"--optimizer must be one of {', '.join(_OPTIMIZERS)}, got {name!r}. Choose one of "
+            "these."
         )
     if rate is not None and not rate > 0:
-        raise InvalidInput(f"--learning-rate must be above 0, got {rate}: raise it")
+        raise InvalidInput(f"--learning-rate must be above 0, got {rate}. Use a positive number.")
     if name == "adamw":
         return partial(torch.optim.AdamW, lr=rate or 3e-4, weight_decay=decay)
     return partial(

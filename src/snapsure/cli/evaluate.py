@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from snapsure.cli._app import app, told, wide_console
+from snapsure.cli._app import command, report_errors, wide_console
+from snapsure.cli._options import Json, Seed
 
 if TYPE_CHECKING:
     from snapsure.table import ScoreTable
 
 
-@app.command()
+@command("Use", "snapsure evaluate scores")
 def evaluate(
     table: Annotated[Path, typer.Argument(help="Folder of a score table.")],
     splits: Annotated[int, typer.Option(help="70/30 splits for PES, LES and Platt.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for splits and bootstrap.")] = 0,
+    seed: Seed = 0,
     points: Annotated[
         Path | None,
         typer.Option(
-            help="A CSV to be written: each point's probability of being right by every method, "
-            "fitted on the other half of the points."
+            help="Write a CSV file: the probability that each answer is right, by every method, "
+            "fitted on the other half of the examples."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Compare AES, PES and LES with the final κ, with intervals."""
-    with told("run the same command again"):
+    """Compare AES, PES and LES with the final softmax, with intervals."""
+    with report_errors("run the same command again"):
         from snapsure.evaluation import Splits
         from snapsure.evaluation import evaluate as judge
         from snapsure.report.tables import summarise_board, to_terminal
         from snapsure.table import ScoreTable
 
         scores = ScoreTable.open(table)
-        wait = Console(stderr=True).status("resampling …")
-        with wait:
-            found = judge(scores, protocol=Splits(splits, seed=seed), seed=seed)
+        with Console(stderr=True).status("resampling …"):
+            result = judge(scores, protocol=Splits(splits, seed=seed), seed=seed)
         if points is not None:
             _write_points(points, scores, seed)
             typer.echo(f"written: {points}", err=True)
@@ -48,7 +48,7 @@ def evaluate(
                 "points": scores.y_hat.size,
                 "snapshots": scores.epochs.size,
                 "error": float(scores.errors.mean()),
-                **found.as_dict(),
+                **result.as_dict(),
             }
             typer.echo(json.dumps(content, indent=1))
             return
@@ -56,16 +56,16 @@ def evaluate(
             f"{scores.y_hat.size} examples, {scores.errors.mean():.1%} wrong, "
             f"{scores.epochs.size} snapshots"
         )
-        for board in found.every:
-            wide_console().print(to_terminal(summarise_board(board, found)))
+        for board in result.every:
+            wide_console().print(to_terminal(summarise_board(board, result)))
 
 
 def _write_points(path: Path, scores: "ScoreTable", seed: int) -> None:
-    """One line per point: row, y, y_hat, wrong, and the probabilities."""
+    """Write a line per example: row, y, y_hat, wrong, and the probability by each method."""
     from snapsure import _files
     from snapsure.evaluation import confidences
 
-    assert scores.y is not None  # else it could not be evaluated
+    assert scores.y is not None  # a table without labels is refused by `evaluate`
     columns = {
         "row": range(scores.y.size),
         "y": scores.y.tolist(),

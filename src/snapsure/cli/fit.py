@@ -7,54 +7,51 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import Prefix, Trust, app, told
+from snapsure.cli import _data, _models, _tables
+from snapsure.cli._app import command, report_errors
+from snapsure.cli._options import Classes, Json, Prefix, Seed, Trust
 
 
-@app.command()
+@command("Use", "snapsure fit scores --risk 0.02 --passes 5 --out predictor")
 def fit(
-    table: Annotated[Path, typer.Argument(help="Folder of a score table of held-out points.")],
+    table: Annotated[Path, typer.Argument(help="Folder of a score table of held-out examples.")],
     out: Annotated[Path, typer.Option(help="Folder for the predictor.")],
     risk: Annotated[
         float | None,
         typer.Option(help="Error rate to promise among accepted inputs, such as 0.02."),
     ] = None,
-    delta: Annotated[float, typer.Option(help="How often the promise may be broken.")] = 0.05,
+    delta: Annotated[
+        float, typer.Option(help="Probability that the promise does not hold.")
+    ] = 0.05,
     passes: Annotated[
-        int | None, typer.Option(help="The most forward passes that an answer may take.")
+        int | None, typer.Option(help="Largest number of forward passes for an answer.")
     ] = None,
     kappa: Annotated[str, typer.Option(help="Which κ of the table.")] = "softmax",
     model: Annotated[
         str | None,
-        typer.Option(help="package.module:factory; what the table was scored with if left out."),
+        typer.Option(help="package.module:factory.", show_default="that of `snapsure score`"),
     ] = None,
     snapshots: Annotated[
         str | None,
-        typer.Option(help="Folder of snapshots; what the table was scored with if left out."),
+        typer.Option(help="Folder of snapshots.", show_default="that of `snapsure score`"),
     ] = None,
     prefix: Prefix = None,
     trust: Trust = False,
-    classes: Annotated[
-        Path | None, typer.Option(help="Names of the classes, one per line.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the halves and splits.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
+    classes: Classes = None,
+    seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
-    """Choose the best estimator within so many passes, promise a risk, write what to deploy.
-
-    The choice needs labels. Without them, AES is a bet.
-    """
-    with told("run the same command again"):
+    """Choose the best method within so many passes, promise a risk, and save what to deploy."""
+    with report_errors("run the same command again"):
         from snapsure.predictor import Predictor
         from snapsure.table import ScoreTable
 
         scores = ScoreTable.open(table)
-        factory = inputs.source_of(table, model, "model")
-        folder = inputs.source_of(table, snapshots, "snapshots")
-        inputs.search_here()
-        store = inputs.snapshots_of(folder, inputs.prefix_of(table, prefix), trust)
-        names = None if classes is None else inputs.lines(classes, "--classes")
-        with Console(stderr=True).status("comparing estimators …"):
+        factory, folder, prefix = _tables.read_source(table, model, snapshots, prefix)
+        _models.search_working_folder()
+        store = _models.open_snapshots(folder, prefix, trust)
+        names = None if classes is None else _data.read_lines(classes, "--classes")
+        with Console(stderr=True).status("comparing methods …"):
             predictor = Predictor.fit(
                 factory,
                 store,
@@ -67,6 +64,7 @@ def fit(
                 seed=seed,
             )
         predictor.save(out)
+
     threshold = predictor.threshold
     if as_json:
         content = {
@@ -82,11 +80,10 @@ def fit(
     typer.echo(f"{predictor.estimator!r}, {count} per answer")
     typer.echo(f"Why: {predictor.reason}.")
     if threshold is None:
-        typer.echo("No risk is promised: every answer is accepted. --risk 0.02 would promise one.")
+        typer.echo("No risk is promised: every answer is accepted. Add --risk 0.02 to promise one.")
     else:
         typer.echo(
-            f"Accepts {threshold.coverage:.1%} of the held-out points; among accepted inputs the "
+            f"Accepts {threshold.coverage:.1%} of the held-out examples. Among accepted inputs the "
             f"error rate stays under {risk:g}, with probability {1 - delta:g}."
         )
-    command = f"snapsure predict {out} --model {factory} --data new.npz --out answers.csv"
-    typer.echo(f"Now: {command}")
+    typer.echo(f"Now: snapsure predict {out} --model {factory} --data new.npz --out answers.csv")

@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snapsure.cli._app import app, told
+from snapsure.cli._app import command, report_errors
 
 
-@app.command()
+@command("Repair", "snapsure rebuild run")
 def rebuild(
     folder: Annotated[Path, typer.Argument(help="Folder of snapshots: epoch-1.safetensors …")],
 ) -> None:
-    """Write a lost or damaged manifest of snapshots again, from the files, each read and hashed."""
-    with told("run the same command again: nothing was changed"):
+    """Write a lost or damaged manifest of snapshots again, after reading and hashing each file."""
+    with report_errors("run the same command again: nothing was changed"):
         from snapsure.snapshots import SnapshotStore
 
         store = SnapshotStore(folder)

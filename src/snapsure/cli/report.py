@@ -8,63 +8,56 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import app, told
+from snapsure.cli import _data, _tables
+from snapsure.cli._app import command, report_errors
+from snapsure.cli._options import Classes, Seed
 
 
-@app.command()
+@command("Use", "snapsure report scores --risk 0.02 --out report.html")
 def report(
     tables: Annotated[list[Path], typer.Argument(help="Folders of score tables.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-    kappa: Annotated[str | None, typer.Option(help="Which κ; the first if not given.")] = None,
+    kappa: Annotated[str | None, typer.Option(help="Which κ.", show_default="the first")] = None,
     risk: Annotated[
         float | None,
-        typer.Option(help="The risk to promise, such as 0.02; a round one if not given."),
+        typer.Option(help="Error rate to promise, such as 0.02.", show_default="a round one"),
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option(help="The points as pictures: the .npz that was scored, or an .npy."),
+        typer.Option(help="The examples as pictures: the .npz that was scored, or an .npy."),
     ] = None,
-    texts: Annotated[Path | None, typer.Option(help="The points as text, one per line.")] = None,
+    texts: Annotated[Path | None, typer.Option(help="The examples as text, one per line.")] = None,
     fields: Annotated[
-        Path | None, typer.Option(help="The points as rows of a .csv with a header.")
+        Path | None, typer.Option(help="The examples as rows of a .csv with a header.")
     ] = None,
-    classes: Annotated[
-        Path | None, typer.Option(help="Names of the classes, one per line.")
-    ] = None,
+    classes: Classes = None,
     contest: Annotated[
-        bool, typer.Option("--contest", help="Add every way to a confidence, as compare does.")
+        bool, typer.Option("--contest", help="Add every confidence method, as in compare.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed for splits and bootstrap.")] = 0,
+    seed: Seed = 0,
 ) -> None:
-    """One HTML page: what to use, what to accept, where training spoilt it, which points to see."""
-    with told("run the same command again"):
+    """Write one HTML page: what to use, what to accept, and which examples to look at."""
+    with report_errors("run the same command again"):
+        from snapsure.evaluation import compare
         from snapsure.report.page import Report, origin_of
         from snapsure.table import ScoreTable
 
-        inputs.refuse_twice(tables)
-        opened = {str(path): ScoreTable.open(path) for path in tables}
+        _tables.refuse_repeats(tables)
+        scores = {str(path): ScoreTable.open(path) for path in tables}
         origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
-        for name, scores in opened.items():
-            origin |= origin_of(scores, name)
-        names = None if classes is None else inputs.lines(classes, "--classes")
-        said = None if texts is None else inputs.lines(texts, "--texts")
-        pixels = None if images is None else inputs.images_of(images)
-        columns = None if fields is None else inputs.columns(fields, "--fields")
-        from snapsure.evaluation import compare as rank
-
+        for name, table in scores.items():
+            origin |= origin_of(table, name)
         with Console(stderr=True).status("resampling …"):
-            found = rank(inputs.contest_runs(tables, None), seed=seed) if contest else None
             page = Report(
-                next(iter(opened.values())) if len(opened) == 1 else opened,
+                next(iter(scores.values())) if len(scores) == 1 else scores,
                 kappa=kappa,
                 risk=risk,
-                images=pixels,
-                texts=said,
-                fields=columns,
-                classes=names,
+                images=None if images is None else _data.load_images(images),
+                texts=None if texts is None else _data.read_lines(texts, "--texts"),
+                fields=None if fields is None else _data.read_columns(fields, "--fields"),
+                classes=None if classes is None else _data.read_lines(classes, "--classes"),
                 origin=origin,
-                contest=found,
+                contest=compare(_tables.open_runs(tables), seed=seed) if contest else None,
                 seed=seed,
             ).save(out)
         typer.echo(f"written: {page}")

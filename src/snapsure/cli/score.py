@@ -8,22 +8,20 @@ from typing import Annotated
 
 import typer
 
-from snapsure.cli import _inputs as inputs
-from snapsure.cli._app import BatchSize, Device, Prefix, Trust, app, told
+from snapsure.cli import _data, _models, _tables
+from snapsure.cli._app import command, report_errors
+from snapsure.cli._options import BatchSize, Device, Json, Model, Prefix, Snapshots, Trust
 
 
-@app.command()
+@command("Use", "snapsure score --model nets.py:make --snapshots run --data test.npz --out scores")
 def score(
-    model: Annotated[
-        str,
-        typer.Option(help="package.module:factory that makes the network, or file.py:factory."),
-    ],
-    snapshots: Annotated[
-        Path, typer.Option(help="Folder of snapshots, or of another tool's checkpoints.")
-    ],
+    model: Model,
+    snapshots: Snapshots,
     data: Annotated[
         str,
-        typer.Option(help="package.module:function that gives the data, .npz of x and y, or .npy."),
+        typer.Option(
+            help="package.module:function that returns the data, .npz with x and y, or .npy."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the score table.")],
     kappa: Annotated[
@@ -37,45 +35,44 @@ def score(
     ] = "softmax",
     reference: Annotated[
         str | None,
-        typer.Option(help="Training data for nn_distance, deep_knn; given as --data."),
+        typer.Option(help="Training data for nn_distance and deep_knn, in a form of --data."),
     ] = None,
     executor: Annotated[
         str, typer.Option(help="local: this process; ray: this machine's cores, or a cluster.")
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(help="Address of the Ray cluster: auto, host:port, ray://host:port."),
+        typer.Option(help="Address of the Ray cluster: auto, host:port or ray://host:port."),
     ] = None,
     batch_size: BatchSize = None,
     device: Device = None,
     prefix: Prefix = None,
     trust: Trust = False,
     overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace other scores in --out; nothing else is touched."),
+        bool, typer.Option("--overwrite", help="Replace other scores in --out.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Score every point with every snapshot; interrupted, the same command resumes."""
-    with told("run the same command again: what is scored is kept"):
+    """Score every example with every snapshot. An interrupted run resumes by the same command."""
+    with report_errors("run the same command again: what is scored is kept"):
         from snapsure.scoring import score as run
 
-        by = inputs.executor(executor, address, device)
-        network = inputs.named(model, "--model")  # first, because it may register a κ
-        kappas = inputs.kappas(kappa.split(","), reference)
-        points = inputs.data_of(data, "--data")
-        source = inputs.snapshots_of(snapshots, prefix, trust)
-        with redirect_stdout(sys.stderr):  # where Ray tells of lost nodes is for the answer
+        network = _models.call_factory(model, "--model")  # first, because it may register a κ
+        executor_ = _models.make_executor(executor, address, device)
+        kappas = _models.make_kappas(kappa.split(","), reference)
+        examples = _data.load_data(data, "--data")
+        source = _models.open_snapshots(snapshots, prefix, trust)
+        with redirect_stdout(sys.stderr):  # Ray reports lost nodes on stdout
             table = run(
                 network,
                 source,
-                points,
+                examples,
                 kappas,
                 out=out,
-                executor=by,
+                executor=executor_,
                 batch_size=batch_size,
                 overwrite=overwrite,
             )
-        inputs.note_source(out, model, snapshots, prefix)
+        _tables.write_source(out, model, snapshots, prefix)
     summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
     typer.echo(json.dumps(summary) if as_json else f"{table}\nNow: snapsure evaluate {out}")

@@ -1,43 +1,46 @@
 """`snapsure train`."""
 
-from typing import Annotated
+from pathlib import Path
 
 import typer
 from rich.console import Console
 
-from snapsure.cli._app import app, teller, told
-from snapsure.cli._training import (
+from snapsure.cli._app import command, report_errors, step_printer
+from snapsure.cli._options import (
     Accelerator,
-    Data,
+    DataFolder,
     DataSet,
     Devices,
-    Out,
     Precision,
     Scale,
-    study,
+    Seed,
+    StudyFolder,
 )
 
 
-@app.command()
+@command("Study", "snapsure train --dataset cifar10 --scale cpu --seed 1")
 def train(
     dataset: DataSet = "cifar100",
     scale: Scale = "cpu",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the training.")] = 0,
-    data: Data = None,
-    out: Out = None,
+    seed: Seed = 0,
+    data: DataFolder = None,
+    out: StudyFolder = None,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,
     precision: Precision = "32-true",
 ) -> None:
-    """Train a network of the paper, a snapshot per epoch; stopped, the same command resumes."""
-    with told("run the same command again: whole epochs are kept"):
+    """Train a network of the paper, with a snapshot per epoch.
+
+    An interrupted training resumes by the same command.
+    """
+    with report_errors("run the same command again: complete epochs are kept"):
         from snapsure.paper import run
         from snapsure.training._fabric import launched
 
-        what = study(dataset, scale, data, out)
-        run.claim(what)
-        tell = teller(Console(stderr=True))
+        study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
+        run.claim(study)
+        show = step_printer(Console(stderr=True))
         fabric = launched(accelerator, devices, precision)
-        run.train_one(what, seed, what.parts(tell), fabric, tell)
+        run.train_one(study, seed, study.parts(show), fabric, show)
         if fabric.is_global_zero:
-            typer.echo(f"snapshots: {what.folder(seed) / 'snapshots'}")
+            typer.echo(f"snapshots: {study.folder(seed) / 'snapshots'}")

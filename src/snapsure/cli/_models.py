@@ -1,0 +1,135 @@
+"""Networks, snapshots, κ functions and executors that options name.
+
+Modules are imported where they are used, so that `snapsure --help` is quick.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from snapsure.errors import InvalidInput, SnapsureError
+
+if TYPE_CHECKING:
+    from snapsure.kappas import Kappa
+    from snapsure.scoring import Executor
+    from snapsure.snapshots import Snapshots
+
+_EXECUTORS = ("local", "ray")
+
+
+def search_working_folder() -> None:
+    """Let modules of the working folder be imported before all others."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
+def import_name(spec: str, option: str) -> Any:
+    """Import what package.module:name or file.py:name names, from the working folder first."""
+    from snapsure.networks._factory import imported
+
+    module, _, name = spec.rpartition(":")
+    if not module or not name:
+        raise InvalidInput(
+            f"{option} must be package.module:name or file.py:name, got {spec!r}. Write both parts."
+        )
+    search_working_folder()
+    return _try(spec, option, lambda: getattr(imported(module), name))
+
+
+def call_factory(spec: str, option: str) -> Any:
+    """Import what package.module:name or file.py:name names, and call it."""
+    factory = import_name(spec, option)
+    _refuse_no_factory(factory, spec, option)
+    return _try(spec, option, factory)
+
+
+def _refuse_no_factory(factory: Any, spec: str, option: str) -> None:
+    """Refuse what cannot be called without arguments, with the line that makes it callable."""
+    module, _, name = spec.rpartition(":")
+    torch = sys.modules.get("torch")
+    if not callable(factory) or (torch is not None and isinstance(factory, torch.nn.Module)):
+        raise InvalidInput(
+            f"{option} must name a function to call, got {spec!r}, which is a "
+            f"{type(factory).__name__}. Write `def make(): return {name}` there, and name "
+            f"{module}:make."
+        )
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return
+    needs = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if needs:
+        given = ", ".join(f"{each}=…" for each in needs)
+        raise InvalidInput(
+            f"{option} must name a function to call without arguments, got {spec!r}, which needs "
+            f"{', '.join(needs)}. Write `def make(): return {name}({given})` there, and name "
+            f"{module}:make."
+        )
+
+
+def _try(spec: str, option: str, work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except SnapsureError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"{option} must name a function to call, got {spec!r}, which raised "
+            f"{type(error).__name__} ({error}). Try it in Python first."
+        ) from None
+
+
+def open_snapshots(folder: Path | str, prefix: str | None, trust: bool) -> "Snapshots":
+    """Open a store, or another tool's checkpoints as the options say."""
+    from snapsure.snapshots import SnapshotStore
+    from snapsure.snapshots._adopt import is_foreign
+
+    if is_foreign(Path(folder)):
+        return SnapshotStore.adopt(folder, prefix=prefix, trust=trust)
+    if prefix is not None:
+        raise InvalidInput(
+            f"--prefix must come with another tool's checkpoints, got a store in {folder}. "
+            "Leave it out, and let --model make the module that was recorded."
+        )
+    return SnapshotStore(folder)
+
+
+def make_kappas(names: list[str], reference: str | None) -> list["Kappa"]:
+    """Make κ functions from their names; those that compare with training data get it."""
+    from snapsure.cli._data import load_data
+    from snapsure.kappas import registry
+
+    comparing = [name for name in names if registry.get(name).kind.prepares]
+    if comparing and reference is None:
+        raise InvalidInput(
+            f"--reference must name the training data for {comparing[0]}, got none. Add "
+            "--reference SPEC."
+        )
+    data = load_data(reference, "--reference") if comparing and reference is not None else None
+    return [registry.make(name, reference=data) for name in names]
+
+
+def make_executor(name: str, address: str | None, device: str | None) -> "Executor":
+    """Make the executor of a name, which must fit the other options."""
+    from snapsure.scoring import LocalExecutor, RayExecutor
+
+    if name not in _EXECUTORS:
+        raise InvalidInput(
+            f"--executor must be one of {', '.join(_EXECUTORS)}, got {name!r}. Choose one of these."
+        )
+    if name == "local" and address is not None:
+        raise InvalidInput(
+            f"--address must come with --executor ray, got {address!r} alone. Add --executor ray."
+        )
+    if name == "ray" and device is not None:
+        raise InvalidInput(
+            f"--device must come with --executor local, got {device!r} and ray, whose workers take "
+            "a GPU if the cluster has any. Leave it out."
+        )
+    return RayExecutor(address) if name == "ray" else LocalExecutor(device=device)

@@ -1,0 +1,76 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+Classes = Annotated[Path | None, typer.Option(help="Text file with one class name per line.")]
+
+# Networks, snapshots and data.
+Model = Annotated[
+    str, typer.Option(help="package.module:factory that makes the network, or file.py:factory.")
+]
+Snapshots = Annotated[
+    Path, typer.Option(help="Folder of snapshots, or of another tool's checkpoints.")
+]
+Prefix = Annotated[
+    str | None,
+    typer.Option(
+        help="Prefix of the network's weights, such as net., if another tool's checkpoints hold "
+        "several networks."
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Read checkpoints even if they can run code of their author. A warning names each.",
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Examples per forward pass.", show_default="256, or that of the DataLoader"
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda, cuda:1 or mps.", show_default="an accelerator, or cpu"),
+]
+
+# Training by Lightning Fabric.
+Accelerator = Annotated[
+    str, typer.Option(help="cpu, cuda or mps, as in Lightning Fabric.", rich_help_panel="Hardware")
+]
+Devices = Annotated[
+    int,
+    typer.Option(min=1, help="Processes that train together (DDP).", rich_help_panel="Hardware"),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="32-true, 16-mixed or bf16-mixed, as in Lightning Fabric.", rich_help_panel="Hardware"
+    ),
+]
+
+# The paper's experiments.
+DataSet = Annotated[str, typer.Option(help="cifar10, cifar100, svhn or imagenet-1k.")]
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="paper (a GPU, days), cpu-full (all images, an hour a network), cpu (a part of the "
+        "images, half an hour); cpu-full-underfitted and cpu-underfitted, their contrasts."
+    ),
+]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the parquet files or images.", show_default="the Hugging Face hub"
+    ),
+]
+StudyFolder = Annotated[
+    Path | None, typer.Option(help="Folder for the results.", show_default="snapsure-DATASET-SCALE")
+]
