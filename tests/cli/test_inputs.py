@@ -96,11 +96,8 @@ def test_files_that_hold_no_arrays(place, end, command):
     if command == "predict":
         score()
         invoke("fit out", out="predictor")
-    arguments = {
-        "score": ("score", USUAL),
-        "predict": ("predict predictor", {"out": "answers.csv"}),
-    }
-    words, options = arguments[command]
+        command = "predict predictor --out answers.csv"
+    options = USUAL if command == "score" else {}
     way = "np.savez(path, x=…, y=…)" if end == ".npz" else "np.save(path, x)"
     for content, why in ((None, "no such file"), (b"", "it is empty"), (b"<html>", "cut short")):
         if content is not None:
