@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import textwrap
 import time
 
@@ -67,9 +69,8 @@ def test_alone_it_says_what_to_try_first():
 def test_a_broken_package_gives_a_sentence(tmp_path):
     for error in ("ImportError('libtorch.so: cannot open')", "OSError('libtorch.so: cannot open')"):
         (tmp_path / "torch.py").write_text(f"raise {error}")
-        env = {"PYTHONPATH": f"{tmp_path}:{processes.ROOT / 'src'}"}
-        arguments = ("score", *options())
-        result = processes.run(CODE, *arguments, env=env, cwd=tmp_path, loaded=())
+        command = [sys.executable, "-c", CODE, "score", *options(model="torch:nn")]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 2, result.stderr
         assert result.stderr.startswith("snapsure: libtorch.so: cannot open")
         assert "Traceback" not in result.stderr
@@ -83,7 +84,9 @@ def test_confidences_of_every_point_in_a_file(tmp_path):
     assert told.stderr.splitlines()[-1] == "written: points.csv"
     assert json.loads(told.stdout)["points"] == 400
     header, *lines = (tmp_path / "points.csv").read_text().splitlines()
-    expected = confidences(table, seed=2)
+    expected = confidences(table, kappa="softmax", seed=2)
+    other = confidences(table, kappa="mc_dropout", seed=2)
+    expected |= {f"{method} of mc_dropout": p for method, p in other.items()}
     assert header.split(",") == ["row", "y", "y_hat", "wrong", *expected]
     rows = np.array([line.split(",") for line in lines], float)
     assert np.array_equal(rows[:, 0], np.arange(400))
@@ -318,7 +321,7 @@ def test_compare(workplace):
     score(workplace, kappa="mc_dropout,mc_dropout_entropy", out="dropped")
     result = run("compare", "dropped", "--json", cwd=workplace)
     rows = json.loads(result.stdout)["boards"][0]["rows"]
-    assert {row["passes"] for row in rows if row["method"] == "mc_dropout"} == {100}
+    assert {row["passes"] for row in rows if row["method"] == "final"} == {100}
     assert "tables or --from, got neither" in refuse("compare", cwd=workplace)
     result = run("report", "one", "--contest", "--out", "page.html", cwd=workplace)
     assert "Every way to a confidence" in (workplace / "page.html").read_text()

@@ -48,7 +48,7 @@ def fit(
 
         scores = ScoreTable.open(table)
         factory, folder, prefix = _tables.read_source(table, model, snapshots, prefix)
-        _models.search_working_folder()
+        _models.import_name(factory, "--model")  # which may register a κ
         store = _models.open_snapshots(folder, prefix, trust)
         names = None if classes is None else _data.read_lines(classes, "--classes")
         with Console(stderr=True).status("comparing methods …"):
