@@ -32,6 +32,17 @@ hypothesis.settings.register_profile(
 RAY = "ray"
 
 
+@pytest.fixture(autouse=True)
+def registered_kappas():
+    """Forget the κ functions that an example registers, so that tests can run in any order."""
+    from snapsure.kappas import registry
+
+    before = dict(registry._entries)
+    yield
+    registry._entries.clear()
+    registry._entries.update(before)
+
+
 def _quick(config):
     return config.option.markexpr.startswith("not slow")
 

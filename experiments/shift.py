@@ -32,7 +32,7 @@ from snapsure.evaluation._protocol import Protocol
 from snapsure.paper.run import Study
 from snapsure.paper.train import Parts, build, finished, validation
 from snapsure.scoring import score
-from snapsure.scoring._recorded import recorded
+from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import SnapshotStore
 from snapsure.table import ScoreTable
 
@@ -96,7 +96,7 @@ def scored(
     """One network: the table of every shift, clean points to learn from before those judged."""
     store = SnapshotStore(folder / "snapshots")
     some = store.select(store.epochs[::-every][::-1])
-    whole = recorded(validation(folder).select(some.epochs))
+    whole = score_recorded(validation(folder).select(some.epochs))
     clean = whole.rows(np.arange(points, whole.y_hat.size))
     labels = parts.test.labels[:points]
     for name, severity, pixels in shifted(parts.test.pixels[:points]):

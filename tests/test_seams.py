@@ -104,8 +104,7 @@ class Backwards(Executor):
     def run(self, plan, model, todo, advance):
         worker, queue = self.worker(plan, model), self.queue(plan, todo[::-1])
         while piece := queue.next():
-            worker.do(piece, advance)
-            queue.done(piece)
+            queue.done(piece, worker.do(piece, advance))
 
 
 class TestBackwards(ExecutorContract):

@@ -37,7 +37,7 @@ from snapsure.kappas import (
 from snapsure.kappas._base import Kappa, softmax_of
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring import average_weights, score
-from snapsure.scoring._recorded import averaged_probabilities, recorded
+from snapsure.scoring._recorded import average_probabilities, score_recorded
 from snapsure.snapshots import Snapshots, SnapshotStore
 from snapsure.table import ScoreTable
 
@@ -63,12 +63,12 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
     some = store.select(store.epochs[::-1][::every])
     recording = RecordedLogits(training.folder / "validation").select(some.epochs)
     kappas = [SoftmaxResponse(), Entropy(), Margin(), Energy(), MaxLogit(), Doctor()]
-    table = recorded(recording, kappas=kappas)
+    table = score_recorded(recording, kappas=kappas)
     averaged = average_weights(training.network, some, training.train)
     near = [DeepKNN(training.train), NNDistance(training.train)]
     dropped = [MCDropout(), MCDropout(statistic="variance")]
     others: dict[str, Any] = _final_scores(training, some, [*near, *dropped])
-    others[MEAN] = averaged_probabilities(recording)
+    others[MEAN] = average_probabilities(recording)
     others[WEIGHTS] = _softmax(averaged, training.test)
     kept = len(AES().snapshots(table.epochs))
     run = Run(
@@ -91,16 +91,16 @@ def make_lean_run(
     """
     store = SnapshotStore(training.folder / "snapshots")
     recording = RecordedLogits(training.folder / "validation")
-    table = recorded(recording)
+    table = score_recorded(recording)
     last = store.epochs[-1]
     of_logits = [Entropy(), Margin(), Energy(), MaxLogit(), Doctor(), GEN()]
-    final = recorded(recording.select([last]), kappas=of_logits)
+    final = score_recorded(recording.select([last]), kappas=of_logits)
     others: dict[str, Any] = {name: final.kappa(name)[-1] for name in final.names}
     fewest = int(training.train[1].bincount().min())  # a neighbour further off is of another class
     near = [DeepKNN(training.train, k=min(50, fewest)), NNDistance(training.train)]
     others |= _final_scores(training, store, [*near, MCDropout(layers="last")])
     others[HEAD] = others.pop("mc_dropout")
-    others[MEAN] = averaged_probabilities(recording)
+    others[MEAN] = average_probabilities(recording)
     averaged = average_weights(training.network, store, training.train)
     others[WEIGHTS] = _softmax(averaged, training.test)
     kept = len(AES().snapshots(table.epochs))

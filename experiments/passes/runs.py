@@ -24,7 +24,7 @@ from snapsure.evaluation import Run
 from snapsure.kappas._base import softmax_of
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring import average_weights
-from snapsure.scoring._recorded import averaged_probabilities, recorded
+from snapsure.scoring._recorded import average_probabilities, score_recorded
 from snapsure.snapshots import SnapshotStore
 
 Scored = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -34,10 +34,10 @@ def make_run(task: Task, folder: Path) -> Run:
     """One seed: what answers itself, and what gives κ of the plain network's answers."""
     plain = place(folder, PLAIN.name)
     recording = RecordedLogits(plain / "validation")
-    table = recorded(recording)
+    table = score_recorded(recording)
     final = recording.read(int(table.epochs[-1]))
     kept = len(AES().snapshots(table.epochs))
-    others: dict[str, Scored] = {MEAN: averaged_probabilities(recording)}
+    others: dict[str, Scored] = {MEAN: average_probabilities(recording)}
     passes, keeps = {MEAN: kept}, {MEAN: kept}
     cost: dict[str, float] = {}
     store = SnapshotStore(plain / "snapshots")

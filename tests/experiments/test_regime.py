@@ -13,7 +13,7 @@ from snapsure.paper import recipes
 from snapsure.paper.archive import Experiment
 from snapsure.paper.run import Study, claim, train_one
 from snapsure.paper.train import validation
-from snapsure.scoring._recorded import recorded
+from snapsure.scoring._recorded import score_recorded
 from tests.support.tiny import TINY
 
 POINTS = 60
@@ -37,14 +37,14 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     (runs,) = open_contest(tmp_path / "packed").values()
     assert len(runs) == 2
     for seed, run in enumerate(runs):
-        whole = recorded(validation(study.folder(seed)))
+        whole = score_recorded(validation(study.folder(seed)))
         assert np.array_equal(run.table.errors, whole.errors[:POINTS])
         assert run.table.epochs.tolist() == [*range(1, TINY.epochs + 1)]
         assert {"deep_knn", "nn_distance", "gen", "mean weights"} <= {*run.others}
     about = json.loads((tmp_path / "packed/contest.json").read_text())
     (told,) = about["trainings"].values()
     assert [one["test_error"] for one in told] == [
-        recorded(validation(study.folder(seed))).errors.mean() for seed in (0, 1)
+        score_recorded(validation(study.folder(seed))).errors.mean() for seed in (0, 1)
     ]
 
 

@@ -15,7 +15,7 @@ from snapsure.estimators import Final
 from snapsure.paper import recipes
 from snapsure.paper.run import Study, claim, train_one
 from snapsure.paper.train import build, validation
-from snapsure.scoring._recorded import recorded
+from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import SnapshotStore
 from tests.support.tiny import TEST, TINY
 from tools import results
@@ -68,7 +68,7 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     folder = study.folder(0)
     store = SnapshotStore(folder / "snapshots")
     some = store.select([2, 4])
-    clean = recorded(validation(folder).select([2, 4])).rows(np.arange(JUDGED, TEST))
+    clean = score_recorded(validation(folder).select([2, 4])).rows(np.arange(JUDGED, TEST))
     pixels = shift.jpeg(parts.test.pixels[:JUDGED].float(), 3).to(torch.uint8)
     data = (pixels, parts.test.labels[:JUDGED])
     table = score(build(TINY, parts), some, data, progress=False)

@@ -17,7 +17,7 @@ from snapsure.paper import recipes
 from snapsure.paper.archive import Experiment
 from snapsure.paper.run import Study, score_one
 from snapsure.paper.train import build, validation
-from snapsure.scoring._recorded import recorded
+from snapsure.scoring._recorded import score_recorded
 from tests.support import processes
 from tests.support.tiny import TEST, TINY
 from tests.support.trainings import load_parts
@@ -112,7 +112,7 @@ def test_tables_figures_and_scores_are_there(done):
 def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
     folder, _, _ = done
     folders = [folder / "mine" / f"seed-{i}" for i in (0, 1)]
-    ours = recorded(*map(validation, folders))
+    ours = score_recorded(*map(validation, folders))
     test = load_parts(cifar).test
     ensemble = Ensemble([SnapshotStore(path / "snapshots") for path in folders])
     data = (test.pixels, test.labels)

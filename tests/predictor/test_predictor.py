@@ -205,7 +205,7 @@ def test_refusals(deployed):
     soft = nn.Sequential(model, nn.Softmax(dim=1))
     with pytest.raises(InvalidInput):
         Predictor(soft, store, Final())(deployed.x)
-    with pytest.raises(InvalidInput, match="`batch` must hold at least one point"):
+    with pytest.raises(InvalidInput, match="`batch` must hold at least one example"):
         Predictor(model, store, Final())(deployed.x[:0])
     with pytest.raises(
         InvalidInput, match=r"what the network takes, got torch.float32 of shape \(5, 3\)"

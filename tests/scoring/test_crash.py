@@ -1,5 +1,6 @@
 """Scoring, killed at any moment: what was written stays, whole, and the end is the same bytes."""
 
+import json
 import random
 import re
 
@@ -18,7 +19,7 @@ CODE = """
     from snapsure import MCDropout, SoftmaxResponse, score
     from snapsure.scoring import _plan
     from tests.support.network import digits_network
-    _plan._SHARD = 100
+    _plan._SHARD, _plan._EVERY = 100, 0
     store, data, out = sys.argv[1:]
     inputs = torch.load(data)
     print("ready", flush=True)
@@ -28,7 +29,7 @@ CODE = """
     print(time.monotonic() - begin, flush=True)
 """
 LOADED = ("snapsure.scoring", "tests.support.network", "torch._dynamo")
-PARTIAL = re.compile(r"(.*/)?\.partial-.*|prepared/.*")  # what goes when the table is whole
+PARTIAL = re.compile(r"(.*/)?\.partial-.*|prepared/.*|\.lock")  # what goes when the table is whole
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -48,9 +49,12 @@ def test_a_thousand_kills_of_a_scoring(digits, tmp_path, seed):
             done = killed(CODE, *arguments, out, loaded=LOADED, delay=delay).done
             found = read_files(out) if out.exists() else {}
             found = {name: bytes for name, bytes in found.items() if not PARTIAL.fullmatch(name)}
-            assert found.items() <= whole.items()
+            manifest = json.loads(found.pop("table.json", "{}"))
+            pieces = {name: bytes for name, bytes in whole.items() if name != "table.json"}
+            assert found.items() <= pieces.items()
             assert before.keys() <= found.keys()
-            assert ("table.json" in found) <= (len(found) == len(whole))
+            assert manifest.get("hashes", {}).keys() <= found.keys()
+            assert manifest.get("finished", False) <= (found == pieces)
             between += 0 < len(found) < len(whole) and len(found) > len(before)
             kills, before = kills + (not done), found
             if kills >= KILLS and not done:

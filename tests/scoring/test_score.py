@@ -1,5 +1,6 @@
 """The engine on a really trained network, against direct, slow, plain references."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -246,7 +247,7 @@ def test_one_pass_serves_all_kappas(digits):
         return Counted.calls
 
     batches, snapshots = -(-len(digits.test[0]) // 256), len(digits.store)
-    probes = snapshots  # each in a copy of its own, all in one group
+    probes = snapshots + 1  # each in a copy of its own, and one that counts operations
     assert calls([SoftmaxResponse()]) == snapshots * batches + probes
     # Samples of dropout enter the model again, with its first part answering from memory.
     reference = -(-len(digits.train[0]) // 256)
@@ -301,8 +302,8 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
     def tiring(self, piece, advance):
         if len(done) == 7:
             raise KeyboardInterrupt
-        do(self, piece, advance)
         done.append(piece)
+        return do(self, piece, advance)
 
     with monkeypatch.context() as patched:
         patched.setattr(Worker, "do", tiring)
@@ -313,7 +314,7 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
     (part / "softmax" / "epoch-000006.00001.npy").write_bytes(b"")
     (part / "softmax" / ".partial-0123456789ab-epoch-000001.00000.npy").write_bytes(b"half")
     done.clear()
-    monkeypatch.setattr(Worker, "do", lambda *a: (do(*a), done.append(a[1]))[0])
+    monkeypatch.setattr(Worker, "do", lambda *a: (done.append(a[1]), do(*a))[1])
     score(*arguments, out=part, **options)
     assert done[0] == _plan.Piece((6,), 1)
     assert len(done) == 4 * len(digits.store) / 2 - 7 + 1
@@ -347,7 +348,7 @@ def test_killed_it_goes_on_where_it_stopped(digits, tmp_path):
         arguments = (digits.store.path, tmp_path / "data.pt", out, *deadly)
         run = processes.run(code, *arguments, loaded=loaded)
         assert run.returncode == ended, run.stderr
-        assert (out / "table.json").exists() == (ended == 0)
+        assert json.loads((out / "table.json").read_text())["finished"] == (ended == 0)
     assert read_files(killed) == read_files(whole)
 
 
@@ -417,21 +418,18 @@ def refusal(digits, kind=InvalidInput, model=None, store=None, data=None, kappas
 
 def test_data_whose_rows_do_not_line_up(digits):
     pairs = Pairs(*digits.test)
-    assert refusal(digits, data=DataLoader(pairs, shuffle=True)) == (
-        "`data` must give its rows in a fixed order, got a DataLoader with RandomSampler: "
-        "make it with shuffle=False and no sampler, or pass the data set itself"
+    assert refusal(digits, data=DataLoader(pairs, shuffle=True)).startswith(
+        "`data` must give its rows in a fixed order, got a DataLoader with RandomSampler"
     )
-    assert refusal(digits, data=DataLoader(pairs, batch_size=64, drop_last=True)) == (
-        "`data` must keep every row, got a DataLoader with drop_last=True: leave it out"
+    assert refusal(digits, data=DataLoader(pairs, batch_size=64, drop_last=True)).startswith(
+        "`data` must keep every row, got a DataLoader with drop_last=True"
     )
-    assert refusal(digits, data=Noisy(*digits.test)) == (
-        "`data` must give the same rows at every pass, got other values at the second reading: "
-        "switch off shuffling and random augmentation"
+    assert refusal(digits, data=Noisy(*digits.test)).startswith(
+        "`data` must give the same rows at every pass, got other values at the second reading"
     )
     n = len(digits.test[0])
-    assert refusal(digits, data=ShrinkingStream(*digits.test)) == (
-        f"`data` must keep its length, got {n - 1} rows where there were {n}: "
-        "use a data set that gives the same rows at every pass"
+    assert refusal(digits, data=ShrinkingStream(*digits.test)).startswith(
+        f"`data` must keep its length, got {n - 1} rows where there were {n}"
     )
 
 
@@ -447,28 +445,26 @@ def test_every_answer_to_a_point_of_none_of_the_classes_is_wrong(digits, table):
 
 def test_data_that_is_none(digits):
     images, labels = digits.test
-    assert refusal(digits, data=(images[:0], labels[:0])) == (
-        "`data` must hold at least one point, got none: pass some data"
+    assert refusal(digits, data=(images[:0], labels[:0])).startswith(
+        "`data` must hold at least one example, got none"
     )
-    assert refusal(digits, data=(images, labels[:5])) == (
-        f"`data` must give one label per point, got 5 labels for {len(images)} points: "
-        "pass both from the same rows"
+    assert refusal(digits, data=(images, labels[:5])).startswith(
+        f"`data` must give one label per example, got 5 labels for {len(images)} examples"
     )
-    assert refusal(digits, data=(images, labels + 7)) == (
+    assert refusal(digits, data=(images, labels + 7)).startswith(
         "labels of `data` must lie in 0…9, or be −1 for examples of none of the classes, got "
         f"{int((labels + 7)[(labels + 7) > 9][0])} at row "
-        f"{int(np.flatnonzero((labels + 7).numpy() > 9)[0])}. Number the classes as the model does."
+        f"{int(np.flatnonzero((labels + 7).numpy() > 9)[0])}"
     )
-    assert refusal(digits, data=TensorDataset(images, labels, labels)) == (
+    assert refusal(digits, data=TensorDataset(images, labels, labels)).startswith(
         "`data` must give batches of inputs, (inputs, labels) or a dict with 'labels' or 'y', got "
-        "list: write a collate_fn that does"
+        "list"
     )
 
 
 def test_snapshots_that_are_none(digits, tmp_path):
-    assert refusal(digits, store=tmp_path / "nothing") == (
-        f"`snapshots` must hold at least one snapshot, got none in {tmp_path / 'nothing'}: "
-        "check the path, or record some"
+    assert refusal(digits, store=tmp_path / "nothing").startswith(
+        f"`snapshots` must hold at least one snapshot, got none in {tmp_path / 'nothing'}"
     )
     message = refusal(
         digits, WrongArchitecture, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -577,11 +573,11 @@ def test_the_reference_is_embedded_once_per_snapshot(digits, other_digits, monke
 
 
 def test_kappas_that_do_not_go_together(digits, other_digits):
-    assert refusal(digits, kappas=[SoftmaxResponse(), SoftmaxResponse()]) == (
-        "`kappas` must have different names, got ['softmax', 'softmax']: score one per call"
+    assert refusal(digits, kappas=[SoftmaxResponse(), SoftmaxResponse()]).startswith(
+        "`kappas` must have different names, got ['softmax', 'softmax']"
     )
-    assert refusal(digits, kappas=["softmax"]) == (
-        "`kappas` must be κ functions, got ['softmax']: pass e.g. [SoftmaxResponse()]"
+    assert refusal(digits, kappas=["softmax"]).startswith(
+        "`kappas` must be κ functions, got ['softmax']"
     )
     with pytest.raises(InvalidInput, match="`stores` must name at least 2 members, got 1"):
         Ensemble([digits.store])
@@ -606,10 +602,8 @@ def test_changed_rows_in_the_middle_are_noticed(digits, tmp_path):
     ):
         out = tmp_path / type(first).__name__
         score(digits.model(), digits.store, first, SoftmaxResponse(), out=out, progress=False)
-        assert refusal(digits, out=out, data=second) == (
-            f"`out` must hold scores of the same inputs, got {out} with other data: "
-            "choose another folder, or replace these by overwrite=True (--overwrite on the command "
-            "line)"
+        assert refusal(digits, out=out, data=second).startswith(
+            f"`out` must hold scores of the same inputs, got {out} with other data"
         )
 
 
@@ -629,10 +623,8 @@ def test_a_folder_with_other_things_in_it(digits, tmp_path):
     assert f"got {tmp_path}" in message
     out = tmp_path / "scores"
     score(digits.model(), digits.store, digits.test, SoftmaxResponse(), out=out, progress=False)
-    assert refusal(digits, out=out, kappas=[MCDropout(3)], data=digits.train) == (
-        f"`out` must hold scores of the same inputs, got {out} with other data and kappas: "
-        "choose another folder, or replace these by overwrite=True (--overwrite on the command "
-        "line)"
+    assert refusal(digits, out=out, kappas=[MCDropout(3)], data=digits.train).startswith(
+        f"`out` must hold scores of the same inputs, got {out} with other data and kappas"
     )
 
 
@@ -659,8 +651,6 @@ def test_inputs_that_the_network_does_not_take_are_told(tmp_path):
         assert "x.to(torch.float32)" in said
     x = torch.rand(700, 3)
     x[612, 1] = float("nan")
-    assert told(x) == (
-        "`data` must be finite, got NaN or infinity in row 612: drop or impute such rows"
-    )
+    assert told(x).startswith("`data` must be finite, got NaN or infinity in row 612")
     x[1, 0] = float("inf")
-    assert "in row 1:" in told(x)
+    assert "in row 1." in told(x)

@@ -1,6 +1,5 @@
 """Two calls of `score` on one folder, at the same time, in processes of their own."""
 
-import json
 from contextlib import ExitStack
 
 import pytest
@@ -10,6 +9,7 @@ from torch import nn
 from snapsure import NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
 from snapsure.kappas import Entropy
 from snapsure.scoring import _plan
+from tests.support.folders import read_files
 from tests.support.processes import forked, until
 
 N, SHARD = 1024, 256
@@ -19,12 +19,12 @@ CODE = """
     from pathlib import Path
 
     import torch
-    from snapsure.scoring import _kept, _plan
+    from snapsure.scoring import _plan
     from tests.scoring.test_together import SHARD, scored
 
     home, out, name, number = Path(sys.argv[1]), *sys.argv[2:]
     torch.set_num_threads(1)
-    _plan._SHARD, _kept.EVERY = SHARD, 0.0
+    _plan._SHARD, _plan._EVERY = SHARD, 0.0
     Path(f"{out}.ready-{number}").touch()
     while not Path(f"{out}.go").exists():
         time.sleep(0.0005)
@@ -64,11 +64,6 @@ def together(home, out, names):
         return [(process.wait(), process.stderr) for process in started]
 
 
-def files(folder):
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
 def check_the_same(home, name, rounds, monkeypatch):
     monkeypatch.setattr(_plan, "_SHARD", SHARD)
     threads = torch.get_num_threads()
@@ -79,7 +74,7 @@ def check_the_same(home, name, rounds, monkeypatch):
         out = home / f"{name}-{i}"
         for code, said in together(home, out, [name, name]):
             assert code == 0, said
-        assert files(out) == files(home / "alone")
+        assert read_files(out) == read_files(home / "alone")
 
 
 def check_others(home, rounds):
@@ -89,9 +84,8 @@ def check_others(home, rounds):
         assert sorted(code for code, _ in ended) == [0, 1], ended
         (refused,) = (said for code, said in ended if code)
         assert "`out` must hold scores of the same inputs" in refused, refused
-        plan = json.loads((out / "plan.json").read_text())
         table = ScoreTable.open(out)
-        assert table.names == [*plan["kappas"]] == [*table.provenance["kappas"]]
+        assert table.names == [*table.provenance["kappas"]]
 
 
 @pytest.mark.slow

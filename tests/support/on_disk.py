@@ -28,10 +28,9 @@ from snapsure.cli._tables import read_source, write_source
 from snapsure.estimators import SPTD, BestSnapshot, Final, MaxLogitPNorm, Temperature
 from snapsure.evaluation import _archive
 from snapsure.networks._recorded import RecordedLogits
-from snapsure.networks._reference import Reference, written
+from snapsure.networks._reference import Reference, write_reference
 from snapsure.paper.archive import Experiment
-from snapsure.scoring._kept import Kept
-from snapsure.training._epochs import keep, read_history, refuse_another, resume
+from snapsure.training._epochs import load_state, read_history, refuse_another, save_state
 from tests.support.runs import run_of
 
 N = 60
@@ -102,9 +101,7 @@ def scored_table(folder):
 
     read()
     names = {
-        "plan.json": "plan.json",
         "scored table.json": "table.json",
-        "digest": "inputs/00000.digest",
         "scored piece": "softmax/epoch-000001.00000.npy",
         "scored y_hat": "y_hat/all.00000.npy",
     }
@@ -219,20 +216,21 @@ def training(folder):
     logits.write(1, values, np.arange(9) % 3)
     torch.manual_seed(0)
     parts = {"network": nn.Linear(3, 3)}
-    keep(folder, parts, [{"epoch": 1, "seconds": 2.5}])
+    save_state(folder, parts, [{"epoch": 1, "seconds": 2.5}])
 
     def recorded():
         return logits.read(1).numpy(), logits.labels()
 
     def state():
         network = nn.Linear(3, 3)
-        history = resume(folder, {"network": network})
+        history = load_state(folder, {"network": network})
         return history, [value.detach().numpy() for value in network.parameters()]
 
     return {
         "logits": File(folder / "logits" / "epoch-000001.npy", recorded),
         "their labels": File(folder / "logits" / "labels.npy", recorded),
-        "training's state": File(folder / "last.pt", state),
+        "their manifest": File(folder / "logits" / "logits.json", recorded),
+        "training's state": File(folder / "state-000001.pt", state),
         "history.json": File(folder / "history.json", lambda: read_history(folder)),
     }
 
@@ -240,24 +238,15 @@ def training(folder):
 def on_the_way(folder):
     """What lies there while scores are made."""
     x = torch.rand(N, 3, generator=torch.Generator().manual_seed(0))
-    kept = Kept(folder / "kept", [1], ["labels", "softmax"])
-    columns = {"labels": np.arange(9), "softmax": np.arange(9) / 9}
-    kept.add(1, columns, 9, "digest")
-    kept.write()
-
-    def rows():
-        found = Kept(folder / "kept", [1], ["labels", "softmax"]).known(1, 0, 9)
-        return columns if found is None else found  # it is scored again
-
-    with written(folder / "prepared", N) as add:
+    with write_reference(folder / "prepared", N) as add:
         add(x.clone(), np.arange(N) % 3)
 
     def reference():
         return [part.numpy() for part in Reference.open(folder / "prepared", torch.device("cpu"))]
 
     return {
-        "kept rows": File(folder / "kept" / "epoch-000001.npz", rows),
         "reference": File(folder / "prepared" / "points.npy", reference),
+        "reference's manifest": File(folder / "prepared" / "reference.json", reference),
         "reference's labels": File(folder / "prepared" / "labels.npy", reference),
     }
 

@@ -1,9 +1,11 @@
 """A small problem whose network does not settle: snapshots that differ, errors enough."""
 
+import pytest
 import torch
 from torch import nn
 
 from snapsure import SnapshotStore
+from snapsure.errors import InvalidInput
 
 CLASSES = 3
 
@@ -38,3 +40,10 @@ def trained(folder, epochs=10, seed=0):
             optimizer.step()
         store.save(model, epoch)
     return store
+
+
+def refusal(function, kind=InvalidInput):
+    """What is said when a call is refused."""
+    with pytest.raises(kind) as caught:
+        function()
+    return str(caught.value)

@@ -13,7 +13,7 @@ CODE = """
     from pathlib import Path
     import torch
     from snapsure.paper import data
-    from snapsure.training._fabric import launched as fabric
+    from snapsure.training._epochs import launch_fabric as fabric
     from snapsure.paper.train import Parts, train
     from snapsure.snapshots import SnapshotStore
     from tests.support.tiny import TINY

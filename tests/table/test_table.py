@@ -1,6 +1,6 @@
 """The score table: made, cut, saved, opened, refused."""
 
-import json
+import hashlib
 import subprocess
 import sys
 import textwrap
@@ -9,9 +9,10 @@ import threading
 import numpy as np
 import pytest
 
-from snapsure import ScoreTable, _json
+from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table._packed import pack, unpack
+from snapsure.table._pieces import read_layout, write_layout
 from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
@@ -162,14 +163,19 @@ def test_folders_that_are_no_table(tmp_path, table):
     piece.write_bytes(piece.read_bytes()[:-8])
     with refuses(CorruptFile, piece, "SHA-256"):
         ScoreTable.open(tmp_path)
-    content = json.loads((tmp_path / "table.json").read_text())
-    del content["sha256"]
-    (tmp_path / "table.json").write_bytes(_json.text({**content, "hashes": {}}))
+    layout, name = read_layout(tmp_path), str(piece.relative_to(tmp_path))
     np.save(piece, np.zeros(3))
-    with refuses(CorruptFile, piece, "30", "(3,)"):
-        ScoreTable.open(tmp_path)
-    piece.write_bytes(piece.read_bytes()[:-8])
-    with refuses(CorruptFile, piece, "cannot be read"):
+    for content, facts in (
+        (piece.read_bytes(), ("30", "(3,)")),
+        (piece.read_bytes()[:-8], ("cannot be read",)),
+    ):
+        piece.write_bytes(content)
+        hashes = layout["hashes"] | {name: hashlib.sha256(content).hexdigest()}
+        write_layout(tmp_path, layout | {"hashes": hashes})
+        with refuses(CorruptFile, piece, *facts):
+            ScoreTable.open(tmp_path)
+    write_layout(tmp_path, layout | {"hashes": {}})
+    with refuses(CorruptFile, "table.json", "got no hash"):
         ScoreTable.open(tmp_path)
     (tmp_path / "table.json").write_text("{")
     with refuses(CorruptFile, "table.json", "no JSON", "core again"):
@@ -283,10 +289,12 @@ def test_a_reader_beside_a_save_sees_a_whole_table(tmp_path, table):
 
 
 def test_a_table_is_not_saved_among_scores_that_are_not_finished(tmp_path, table):
-    (tmp_path / "plan.json").write_text("{}")
+    table.save(tmp_path)
+    layout = read_layout(tmp_path) | {"finished": False}
+    write_layout(tmp_path, layout)
     with refuses(InvalidInput, "`path`", tmp_path):
         table.save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+    assert read_layout(tmp_path) == layout
 
 
 def test_from_bare_kappa():

@@ -161,10 +161,7 @@ def test_bad_input():
     logits, labels, index = torch.zeros(2, CLASSES), torch.tensor([0, 1]), torch.tensor([0, 1])
     with pytest.raises(InvalidInput) as caught:
         loss(logits, labels, torch.tensor([0, POINTS]))
-    assert str(caught.value) == (
-        "`index` must be in 0 … 11, got 12: pass each row's number in the training set, and all "
-        "of that set's size as `points`"
-    )
+    assert str(caught.value).startswith("`index` must be in 0 … 11, got 12")
     with pytest.raises(InvalidInput, match="`labels` must be one whole number for each of 2 rows"):
         loss(logits, labels.float(), index)
     with pytest.raises(InvalidInput, match="`labels` must be in 0 … 3, got -100"):

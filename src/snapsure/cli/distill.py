@@ -92,13 +92,13 @@ def distill(
     """
     with report_errors("run the same command again: targets and complete epochs are kept"):
         from snapsure.training import Student
-        from snapsure.training._fabric import launched
+        from snapsure.training._epochs import launch_fabric
 
         make_optimizer = _choose_optimizer(optimizer, learning_rate, weight_decay)
         _models.search_working_folder()
         examples = None if held_out is None else _data.load_data(held_out, "--held-out")
         more = None if unlabelled is None else _data.load_data(unlabelled, "--unlabelled")
-        fabric = launched(accelerator, devices, precision)
+        fabric = launch_fabric(accelerator, devices, precision)
         student = Student(
             model,
             _models.open_snapshots(snapshots, prefix, trust),

@@ -65,11 +65,11 @@ def reproduce(
         names = outcome.select_parts(what)
         if source is None:
             from snapsure.paper import run
-            from snapsure.training._fabric import launched
+            from snapsure.training._epochs import launch_fabric
 
             study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
             earlier = None if beside is None else Experiment.open(beside, "--beside")
-            fabric = launched(accelerator, devices, precision)
+            fabric = launch_fabric(accelerator, devices, precision)
             show = step_printer(Console(stderr=True))
             done = run.run(study, fabric, show, seed, softmax_only=softmax_only, beside=earlier)
             if done is None:  # another process of the same training has the results

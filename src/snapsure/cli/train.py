@@ -35,12 +35,12 @@ def train(
     """
     with report_errors("run the same command again: complete epochs are kept"):
         from snapsure.paper import run
-        from snapsure.training._fabric import launched
+        from snapsure.training._epochs import launch_fabric
 
         study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
         run.claim(study)
         show = step_printer(Console(stderr=True))
-        fabric = launched(accelerator, devices, precision)
+        fabric = launch_fabric(accelerator, devices, precision)
         run.train_one(study, seed, study.parts(show), fabric, show)
         if fabric.is_global_zero:
             typer.echo(f"snapshots: {study.folder(seed) / 'snapshots'}")

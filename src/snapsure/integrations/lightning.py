@@ -26,7 +26,7 @@ from snapsure.integrations._recording import Recording
 from snapsure.networks._data import LABELS, split
 from snapsure.networks._network import refuse_probabilities
 from snapsure.networks._recorded import RecordedLogits
-from snapsure.scoring._recorded import recorded
+from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import Schedule, SnapshotStore
 from snapsure.snapshots._store import is_writer
 from snapsure.table import ScoreTable
@@ -73,7 +73,7 @@ class SnapshotCallback(Recording, Callback):
             raise InvalidInput(
                 "`validation` must name a folder for logits, got None. Pass it to SnapshotCallback."
             )
-        return recorded(self._validation.logits)
+        return score_recorded(self._validation.logits)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check that this training and the store belong together."""

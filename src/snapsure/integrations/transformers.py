@@ -21,7 +21,7 @@ from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
 from snapsure.snapshots import Schedule, SnapshotStore
-from snapsure.training._history import PointLoss
+from snapsure.training._losses import PointLoss
 
 __all__ = ["PointLossTrainer", "SnapshotCallback"]
 

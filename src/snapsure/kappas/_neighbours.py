@@ -16,7 +16,7 @@ from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
 from snapsure.networks._data import Rows
 from snapsure.networks._forward import Forward, Snapshot
-from snapsure.networks._reference import Reference, squares_of, written
+from snapsure.networks._reference import Reference, squares_of, write_reference
 
 # Largest blocks of queries and references whose distances are computed at a time.
 _QUERIES, _REFERENCES = 512, 1 << 14
@@ -53,7 +53,10 @@ class NeighbourKappa(Kappa):
     def prepare(self, snapshots: Sequence[Snapshot], folders: Sequence[Path]) -> None:
         """Write the embeddings of the reference under each snapshot, reading its rows once."""
         with ExitStack() as files:
-            add = [files.enter_context(written(folder, self._reference.n)) for folder in folders]
+            add = [
+                files.enter_context(write_reference(folder, self._reference.n))
+                for folder in folders
+            ]
             for inputs, y in self._reference.batches():
                 if y is None:
                     raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Data as rows in a fixed order, read in batches: rows must line up between snapshots."""
+"""Data as rows in a fixed order, read in batches, so that rows line up between snapshots."""
 
 import copy
 import hashlib
@@ -27,7 +27,7 @@ from snapsure.errors import InvalidInput
 
 Batch = tuple[Any, Ints | None]
 
-# Under which names batches hold the classes; the first that is there counts.
+# Names under which batches hold the classes. The first that is there counts.
 LABELS = ("labels", "label", "y", "targets", "target")
 
 BATCH = 256
@@ -35,11 +35,13 @@ _SAMPLED = 8
 
 
 class Rows(ABC):
-    """Points in a fixed order; ranges of them can be read again and give the same."""
+    """Examples in a fixed order. A range of them can be read again and gives the same."""
 
     def __init__(self, name: str, n: int, batch_size: int) -> None:
         if not n:
-            raise InvalidInput(f"`{name}` must hold at least one point, got none: pass some data")
+            raise InvalidInput(
+                f"`{name}` must hold at least one example, got none. Pass some data."
+            )
         self.name, self.n, self.batch_size = name, n, batch_size
         self._identity: dict[str, Any] | None = None
 
@@ -48,8 +50,8 @@ class Rows(ABC):
         """Read a DataLoader, a Dataset, an (inputs, labels) pair, or inputs alone."""
         if batch_size is not None and isinstance(data, Rows | DataLoader):
             raise InvalidInput(
-                f"`batch_size` must be left out where `{name}` says it, got {batch_size} and a "
-                "DataLoader: set it there"
+                f"`batch_size` must be left out where `{name}` has one, got {batch_size} and a "
+                "DataLoader. Set it there."
             )
         size = BATCH if batch_size is None else _validate.count(batch_size, "batch_size")
         if isinstance(data, Rows):
@@ -62,22 +64,27 @@ class Rows(ABC):
             return _Loaded(DataLoader(data, batch_size=size), name)
         if type(data).__module__.startswith("datasets."):
             raise InvalidInput(
-                f"`{name}` must say how rows become batches, got a data set of Hugging Face's: "
-                "pass trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn"
+                f"`{name}` must define how rows become batches, got a data set of Hugging Face. "
+                "Pass trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn."
             )
         return _Arrays(data, name, size)
 
     @property
-    @abstractmethod
     def divisible(self) -> bool:
         """Whether a range can be read without reading all before it."""
+        return True
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Batches of the rows of a range that starts at a multiple of the batch size."""
+        """Yield the batches of a range that `cut` gave."""
+
+    def cut(self, rows: int) -> list[tuple[int, int]]:
+        """Cut all rows into ranges of whole batches, of at most so many rows where possible."""
+        size = max(1, rows // self.batch_size) * self.batch_size if self.divisible else self.n
+        return [(low, min(low + size, self.n)) for low in range(0, self.n, size)]
 
     def take(self, index: Ints) -> Any:
-        """Inputs of some rows, in this order, as a batch.
+        """Return the inputs of some rows, in this order, as a batch.
 
         Raises
         ------
@@ -85,30 +92,30 @@ class Rows(ABC):
             If the data can only be read from its beginning.
         """
         raise InvalidInput(
-            f"`{self.name}` must give any of its rows when asked, got an iterable data set: pass a "
-            "map-style one, or arrays"
+            f"`{self.name}` must give any of its rows when asked, got an iterable data set. Pass a "
+            "map-style one, or arrays."
         )
 
     def batches(self, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
-        """The same, all rows by default, refusing data that has shrunk or grown."""
+        """Yield the batches of a range, by default of all rows; refuse another number of rows."""
         stop = self.n if stop is None else stop
         rows = 0
         for inputs, labels in self.read(start, stop):
             rows += row_count(inputs)
             if labels is not None and len(labels) != row_count(inputs):
                 raise InvalidInput(
-                    f"`{self.name}` must give one label per point, got {len(labels)} labels for "
-                    f"{row_count(inputs)} points in a batch: give each point its class"
+                    f"`{self.name}` must give one label per example, got {len(labels)} labels for "
+                    f"{row_count(inputs)} examples in a batch. Give each example its class."
                 )
             yield inputs, labels
         if rows != stop - start:
             raise InvalidInput(
                 f"`{self.name}` must keep its length, got {rows} rows where there were "
-                f"{stop - start}: use a data set that gives the same rows at every pass"
+                f"{stop - start}. Use a data set that gives the same rows at every pass."
             )
 
     def identity(self) -> dict[str, Any]:
-        """What tells these rows from most others, by some of their batches."""
+        """Return what tells these rows from most others, by some of their batches."""
         if self._identity is None:
             digest, labelled = Digest(), False
             for inputs, labels in self._sampled():
@@ -123,13 +130,13 @@ class Rows(ABC):
         return self._identity
 
     def whole_identity(self) -> dict[str, Any]:
-        """What tells these rows from all others: they are read every time, and may change."""
+        """Return what tells these rows from all others. It reads them every time."""
         return {**self.identity(), "content": self.digest(0, self.n)}
 
     def digest(
         self, start: int, stop: int, advance: Callable[[int], None] = lambda rows: None
     ) -> str:
-        """The digest of a range, all of its inputs and labels; `advance` is told of rows read."""
+        """Return the digest of all inputs and labels of a range; `advance` counts rows."""
         digest = Digest()
         for inputs, labels in self.batches(start, stop):
             digest.add(inputs, labels)
@@ -137,7 +144,7 @@ class Rows(ABC):
         return digest.hex()
 
     def _sampled(self) -> Iterator[Batch]:
-        """Eight batches, the first and the last among them."""
+        """Yield eight batches, the first and the last among them."""
         last = (self.n - 1) // self.batch_size
         chosen = np.unique(np.linspace(0, last, _SAMPLED).astype(int)) * self.batch_size
         for start in chosen.tolist():
@@ -147,15 +154,13 @@ class Rows(ABC):
 class _Loaded(Rows):
     """A map-style data set behind a DataLoader."""
 
-    divisible = True
-
     def __init__(self, loader: DataLoader[Any], name: str) -> None:
         self._loader = loader
         size = getattr(loader.batch_sampler, "batch_size", BATCH)
         super().__init__(name, len(loader.dataset), size)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
-        """To other processes goes the loader alone, without workers that it may have running."""
+        """Leave out the workers of the loader, which other processes cannot use."""
         loader = copy.copy(self._loader)
         loader._iterator = None
         return {**self.__dict__, "_loader": loader}
@@ -181,38 +186,65 @@ class _Loaded(Rows):
         return split(self._loader.collate_fn(rows), self.name)[0]
 
     def _sampled(self) -> Iterator[Batch]:
-        """As others, after reading the first twice: a data set may augment at random."""
+        """Read the first batch twice, because a data set may augment at random."""
         first = (0, min(self.batch_size, self.n))
         if self.digest(*first) != self.digest(*first):
             raise InvalidInput(
                 f"`{self.name}` must give the same rows at every pass, got other values at the "
-                "second reading: switch off shuffling and random augmentation"
+                "second reading. Switch off shuffling and random augmentation."
             )
         return super()._sampled()
 
 
 class _Stream(Rows):
-    """Data that can only be read from its beginning."""
+    """Data that can only be read from its beginning, in batches of any size.
 
-    divisible = False
+    A range that begins where the last one ended is read on from there.
+    """
 
     def __init__(self, loader: DataLoader[Any], name: str) -> None:
         self._loader = loader
-        n = sum(row_count(split(batch, name)[0]) for batch in loader)
-        super().__init__(name, n, loader.batch_size or BATCH)
+        self._sizes = [row_count(split(batch, name)[0]) for batch in loader]
+        self._open: tuple[int, Iterator[Any]] | None = None  # the next row, and its batches
+        super().__init__(name, sum(self._sizes), loader.batch_size or BATCH)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out an iterator that is open, which other processes cannot use."""
+        return {**self.__dict__, "_open": None}
+
+    @property
+    def divisible(self) -> bool:
+        return False
+
+    def cut(self, rows: int) -> list[tuple[int, int]]:
+        ranges, low, high = [], 0, 0
+        for i, size in enumerate(self._sizes, 1):
+            high += size
+            if i == len(self._sizes) or high + self._sizes[i] - low > rows:
+                ranges.append((low, high))
+                low = high
+        return ranges
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        return (split(batch, self.name) for batch in self._loader)
+        if self._open is None or self._open[0] != start:
+            self._open = (0, iter(self._loader))
+        at, batches = self._open
+        for batch in batches:
+            inputs, labels = split(batch, self.name)
+            at += row_count(inputs)
+            self._open = None if at >= self.n else (at, batches)
+            if at > start:
+                yield inputs, labels
+            if start < at >= stop < self.n:
+                return
 
     def _sampled(self) -> Iterator[Batch]:
-        """All: there is no way to some of them."""
+        """Yield all batches, because none can be read alone."""
         return self.batches()
 
 
 class _Arrays(Rows):
     """Inputs in memory, with labels or without."""
-
-    divisible = True
 
     def __init__(self, data: Any, name: str, batch_size: int) -> None:
         pair = isinstance(data, tuple | list) and len(data) == 2
@@ -225,13 +257,13 @@ class _Arrays(Rows):
         if len({*sizes}) != 1:
             raise InvalidInput(
                 f"`{name}` must have as many rows in each of its inputs, got "
-                f"{', '.join(map(str, sizes)) or 'no inputs'}: pass all from the same rows"
+                f"{', '.join(map(str, sizes)) or 'no inputs'}. Pass all from the same rows."
             )
         n = sizes[0]
         if self._labels is not None and len(self._labels) != n:
             raise InvalidInput(
-                f"`{name}` must give one label per point, got {len(self._labels)} labels for "
-                f"{n} points: pass both from the same rows"
+                f"`{name}` must give one label per example, got {len(self._labels)} labels for "
+                f"{n} examples. Pass both from the same rows."
             )
         super().__init__(name, n, batch_size)
 
@@ -249,7 +281,7 @@ class _Arrays(Rows):
 
 
 def split(batch: Any, name: str) -> Batch:
-    """Take a batch apart into inputs and labels."""
+    """Split a batch into inputs and labels."""
     inputs: Any
     if isinstance(batch, Mapping):
         inputs, labels = _by_name(batch)
@@ -260,7 +292,7 @@ def split(batch: Any, name: str) -> Batch:
     else:
         raise InvalidInput(
             f"`{name}` must give batches of inputs, (inputs, labels) or a dict with 'labels' or "
-            f"'y', got {type(batch).__name__}: write a collate_fn that does"
+            f"'y', got {type(batch).__name__}. Write a collate_fn that does."
         )
     return inputs, None if labels is None else _labels(labels, name)
 
@@ -269,19 +301,19 @@ def _by_name(batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     inputs = dict(batch)
     named = next((known for known in LABELS if known in inputs), None)
     labels = None if named is None else inputs.pop(named)
-    inputs.pop("label", None)  # data sets of Hugging Face's may have both
+    inputs.pop("label", None)  # data sets of Hugging Face may have both
     return inputs, labels
 
 
 def row_count(inputs: Any) -> int:
-    """Rows of a batch of inputs."""
+    """Return the number of rows of a batch."""
     if isinstance(inputs, Tensor):
         return inputs.shape[0]
     return len(tree_leaves(inputs, is_leaf=is_words)[0])
 
 
 def first_rows(inputs: Any) -> Any:
-    """Two rows of a batch: enough to see how a model works."""
+    """Return two rows of a batch: enough to see how a model works."""
     return _map(lambda leaf: leaf[:2], inputs)
 
 
@@ -293,29 +325,29 @@ def refuse_infinite(inputs: Any, name: str, start: int = 0) -> None:
             if bad.any():
                 row = start + int(bad.nonzero()[0])
                 raise InvalidInput(
-                    f"`{name}` must be finite, got NaN or infinity in row {row}: drop or impute "
-                    "such rows"
+                    f"`{name}` must be finite, got NaN or infinity in row {row}. Drop or impute "
+                    "such rows."
                 )
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    """Batches of inputs of the same form as one."""
+def concatenate(parts: Sequence[Any]) -> Any:
+    """Make one batch of several of the same form."""
 
-    def together(*leaves: Any) -> Any:
+    def join(*leaves: Any) -> Any:
         return [*chain(*leaves)] if is_words(leaves[0]) else torch.cat(leaves)
 
     try:
         first, *rest = parts
-        return tree_map(together, first, *rest, is_leaf=is_words)
+        return tree_map(join, first, *rest, is_leaf=is_words)
     except (RuntimeError, ValueError) as error:
         raise InvalidInput(
             f"`unlabelled` must have inputs of the same form and shape as `data`, got others "
-            f"({error}): pad or prepare both alike"
+            f"({error}). Pad or prepare both alike."
         ) from None
 
 
 def to_device(inputs: Any, device: torch.device) -> Any:
-    """Inputs on a device."""
+    """Return inputs on a device."""
     if isinstance(inputs, Tensor):
         return inputs.to(device, non_blocking=True)
     return _map(
@@ -328,41 +360,41 @@ def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
     if isinstance(loader.dataset, IterableDataset):
         return _Stream(loader, name)
     batches: Any = loader.batch_sampler
-    plain = type(batches) is BatchSampler  # of the loader's own making, or handed to it
+    plain = type(batches) is BatchSampler  # not a sampler of the user's own
     if not plain or not isinstance(batches.sampler, SequentialSampler):
         raise InvalidInput(
             f"`{name}` must give its rows in a fixed order, got a DataLoader with "
-            f"{type(batches.sampler if plain else batches or loader.sampler).__name__}: "
-            "make it with shuffle=False and no sampler, or pass the data set itself"
+            f"{type(batches.sampler if plain else batches or loader.sampler).__name__}. "
+            "Make it with shuffle=False and no sampler, or pass the data set itself."
         )
     if batches.drop_last:
         raise InvalidInput(
-            f"`{name}` must keep every row, got a DataLoader with drop_last=True: leave it out"
+            f"`{name}` must keep every row, got a DataLoader with drop_last=True. Leave it out."
         )
     return _Loaded(loader, name)
 
 
 def _array(value: Any, name: str) -> Any:
-    """A tensor as it is, or an array that stays where it lies, be it on a disk."""
+    """Return a tensor as it is, or an array that stays where it is, even on a disk."""
     if is_words(value):
         return value
     array = value if isinstance(value, Tensor) else _validate.numbers(value, name)
     if not array.ndim:
         raise InvalidInput(
-            f"`{name}` must have its points on the first axis, got a single number: pass an array "
-            "(points, …)"
+            f"`{name}` must have its rows on the first axis, got a single number. Pass an array "
+            "(rows, …)."
         )
     return array
 
 
 def _tensor(value: Any) -> Any:
-    """Some rows for PyTorch."""
+    """Convert rows of NumPy for PyTorch."""
     if not isinstance(value, np.ndarray):
         return value
     array = np.ascontiguousarray(value)
-    if array.dtype.kind == "f" and array.dtype.itemsize >= 8:  # NumPy's ordinary type, and wider
-        with np.errstate(over="ignore"):  # the network is asked whether it can tell infinity
-            array = array.astype(np.float32)  # PyTorch's ordinary type
+    if array.dtype.kind == "f" and array.dtype.itemsize >= 8:  # NumPy's default, and wider
+        with np.errstate(over="ignore"):  # infinity is refused after the pass
+            array = array.astype(np.float32)  # PyTorch's default
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
@@ -370,14 +402,14 @@ def _labels(value: Any, name: str) -> Ints:
     labels = _validate.class_numbers(value, f"labels of {name}")
     if labels.ndim != 1:
         raise InvalidInput(
-            f"`labels of {name}` must be one class number per point, got shape {labels.shape}: "
-            "pass class ids"
+            f"`labels of {name}` must be one class number per example, got shape {labels.shape}. "
+            "Pass class ids."
         )
     return labels
 
 
 def _plain(inputs: Any) -> Any:
-    """Inputs by name as a dict: tokenizers give mappings that PyTorch's trees do not know."""
+    """Return inputs by name as a dict: PyTorch does not know the mappings of tokenizers."""
     return dict(inputs) if isinstance(inputs, Mapping) else inputs
 
 
@@ -387,22 +419,22 @@ def _map(function: Callable[[Any], Any], inputs: Any) -> Any:
 
 
 class Digest:
-    """What tells rows from all others: type, shape and content of inputs and labels, by batch."""
+    """A hash of rows: type, shape and content of inputs and labels, batch by batch."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add(self, inputs: Any, labels: Ints | None) -> None:
-        """The next batch."""
+        """Add the next batch."""
         _update(self._hash, (inputs, labels))
 
     def hex(self) -> str:
-        """The digest of all batches so far."""
+        """Return the digest of all batches so far."""
         return self._hash.hexdigest()
 
 
 def _update(digest: Any, part: Any) -> None:
-    """Add names, types, shapes and contents."""
+    """Add names, types, shapes and contents to a hash."""
     if isinstance(part, Mapping):
         for key, below in part.items():
             digest.update(repr(key).encode())

@@ -1,4 +1,4 @@
-"""Embeddings of the training points under a snapshot, in files that many workers map and share."""
+"""Embeddings of the training examples under a snapshot, in files that many workers share."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,24 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snapsure import _files, _sealed
+from snapsure import _arrays, _files, _json
 from snapsure._types import Ints
+from snapsure.errors import CorruptFile
 
-# Rows at a time, where PyTorch would make a copy of all.
+_MANIFEST = "reference.json"
+# Rows at a time, where PyTorch would copy all of them.
 _BLOCK = 1 << 14
 
 
 class Reference(NamedTuple):
-    """Embeddings of the training points under one snapshot, about their mean."""
+    """Embeddings of the training examples under one snapshot, with their mean subtracted."""
 
     center: Tensor
     points: Tensor
-    squares: Tensor  # of the points' distances to the center
+    squares: Tensor  # of the distances of the points to the center
     labels: Tensor
 
     @classmethod
     def of(cls, points: Tensor, labels: Tensor) -> "Reference":
-        """Embeddings as they come, moved in place: there may be no room for a second copy."""
+        """Make a reference of embeddings, in place: there may be no room for a second copy."""
         center = points.mean(dim=0)
         points -= center
         squares = torch.cat([squares_of(block) for block in torch.split(points, _BLOCK)])
@@ -34,19 +36,30 @@ class Reference(NamedTuple):
 
     @classmethod
     def open(cls, folder: Path, device: torch.device) -> "Reference":
-        """Map what `written` left: it may be larger than memory, and is shared on a machine."""
-        # Copy-on-write, because PyTorch warns of arrays that cannot be written to.
-        again = f"delete {folder} and score again"
-        arrays = (_sealed.map_array(folder / f"{name}.npy", again, "c") for name in cls._fields)
+        """Map the files of `write_reference`: processes of a machine share them."""
+        remedy = f"delete {folder} and score again"
+        path = folder / _MANIFEST
+        try:
+            hashes = _json.load(path, "a manifest", dict[str, str], remedy)
+        except FileNotFoundError:
+            raise CorruptFile(
+                f"{folder} must hold a reference, got none. {_files.instruct(remedy)}"
+            ) from None
+        # Copy-on-write, because PyTorch warns about arrays that cannot be written to.
+        arrays = [
+            _arrays.map_file(folder / f"{name}.npy", hashes.get(name, ""), remedy, "c")
+            for name in cls._fields
+        ]
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
 @contextmanager
-def written(folder: Path, rows: int) -> Iterator[Callable[[Tensor, Ints], None]]:
-    """Take embeddings and labels batch by batch, straight to the disk."""
+def write_reference(folder: Path, rows: int) -> Iterator[Callable[[Tensor, Ints], None]]:
+    """Yield a function that takes embeddings and labels batch by batch, straight to the disk."""
     labels: list[Ints] = []
+    hashes: dict[str, str] = {}
     _files.make_folder(folder)
-    with _sealed.replacing(folder / "points.npy") as file:
+    with _files.replacing(folder / "points.npy") as file:
 
         def add(points: Tensor, y: Ints) -> None:
             array = np.ascontiguousarray(points.cpu().numpy())
@@ -63,10 +76,13 @@ def written(folder: Path, rows: int) -> Iterator[Callable[[Tensor, Ints], None]]
         points = torch.from_numpy(np.load(file.name, mmap_mode="r+"))
         reference = Reference.of(points, torch.from_numpy(np.concatenate(labels)))
         for name in ("center", "squares", "labels"):
-            _sealed.write_array(folder / f"{name}.npy", getattr(reference, name).numpy())
+            values = getattr(reference, name).numpy()
+            hashes[name] = _arrays.write(folder / f"{name}.npy", values)
+    hashes["points"] = _files.sha256(folder / "points.npy")
+    _files.write_bytes(folder / _MANIFEST, _json.text({**hashes}))
 
 
 def squares_of(points: Tensor) -> Tensor:
-    """Squared length of each row."""
+    """Return the squared length of each row."""
     squares: Tensor = torch.linalg.vecdot(points, points)
     return squares

@@ -23,7 +23,7 @@ from snapsure.paper.train import (
     validation,
 )
 from snapsure.scoring import score
-from snapsure.scoring._recorded import recorded
+from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import Snapshots, SnapshotStore
 from snapsure.table import ScoreTable
 from snapsure.table._pieces import TABLE
@@ -99,7 +99,7 @@ def score_one(
     first = scored([SoftmaxResponse(), *every], store, _EVERY) if every else []
     some = store.select(store.epochs[:: -how.neighbours_every][::-1])
     second = scored(apart, some, _SOME) if apart else []
-    return [*(first or [recorded(validation(folder))]), *second]
+    return [*(first or [score_recorded(validation(folder))]), *second]
 
 
 def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
@@ -150,7 +150,7 @@ def run(
     ensembles = {}
     if len(seeds) > 1:
         tell(f"the ensemble of {len(seeds)}")
-        ensembles[(*seeds,)] = recorded(*(validation(study.folder(seed)) for seed in seeds))
+        ensembles[(*seeds,)] = score_recorded(*(validation(study.folder(seed)) for seed in seeds))
     networks = [read_history(study.folder(seed)) for seed in seeds]
     firsts = [first for first, *_ in tables]
     done = Experiment({**about, "networks": networks}, firsts, ensembles, apart)

@@ -4,7 +4,7 @@ A training that was killed resumes after its last whole epoch, as `training/_epo
 
 A training's folder: `snapshots/` (a store, every epoch), `validation/` (logits of the test set,
 from the pass that measures the test error), `history.json` (an entry per epoch), `training.json`
-(recipe and seed), and `last.pt` (what is needed to resume).
+(recipe and seed), and `state-….pt` (what is needed to resume).
 """
 
 import time
@@ -29,14 +29,13 @@ from snapsure.paper.recipes import Recipe
 from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
 from snapsure.training._epochs import (
     History,
-    ahead,
-    keep,
-    mixed,
+    describe_time_left,
+    load_state,
+    mix_seeds,
+    read_ahead,
     read_history,
     refuse_another,
-    resume,
-    time_left,
-    write_history,
+    save_state,
 )
 
 Tell = Callable[[str], None]
@@ -174,23 +173,22 @@ class _Training:
     def resume(self) -> int:
         """Resume from what is in the folder; return the last epoch done."""
         about = check(self.recipe, self.parts, self.folder, self.seed, self.fabric)
-        self.history = resume(self.folder, self.saved)
+        self.history = load_state(self.folder, self.saved)
         done = int(self.history[-1]["epoch"]) if self.history else 0
         if self.fabric.global_rank == 0:
             _files.write_bytes(self.folder / _ABOUT, _json.text(about))
             self.recorder.store.rewind(done)
-            write_history(self.folder, self.history)
         self.fabric.barrier()
         return done
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """One pass over the training images, or the part of one that is an epoch."""
-        own = torch.Generator().manual_seed(mixed(self.seed, epoch, self.fabric.global_rank))
-        torch.manual_seed(mixed(self.seed, epoch, self.fabric.global_rank, 1))  # dropout's
+        own = torch.Generator().manual_seed(mix_seeds(self.seed, epoch, self.fabric.global_rank))
+        torch.manual_seed(mix_seeds(self.seed, epoch, self.fabric.global_rank, 1))  # dropout's
         batches = self.batches(epoch)
         self.model.train()
         loss, right, seen = 0.0, 0, 0
-        read = ahead(lambda rows: (self.pixels[rows], self.labels[rows]), batches)
+        read = read_ahead(lambda rows: (self.pixels[rows], self.labels[rows]), batches)
         for i, (pixels, labels) in enumerate(read):
             rate = self.recipe.rate(epoch - 1 + i / len(batches))
             for group in self.optimizer.param_groups:
@@ -211,7 +209,7 @@ class _Training:
         """Rows of an epoch's batches in this process; its first epoch shuffles a pass."""
         rank, world, parts = self.fabric.global_rank, self.fabric.world_size, self.recipe.parts
         part = (epoch - 1) % parts
-        shared = torch.Generator().manual_seed(mixed(self.seed, epoch - part))
+        shared = torch.Generator().manual_seed(mix_seeds(self.seed, epoch - part))
         order = torch.randperm(len(self.labels), generator=shared)[rank::world]
         size = max(1, min(self.recipe.batch, len(self.labels)) // world)
         batches = torch.split(order[: len(self.labels) // world // size * size], size)
@@ -238,7 +236,7 @@ class _Training:
             entry["training_accuracy"] = fitted(self.network, images)
         self.history.append(entry)
         self.recorder.record(self.network, int(entry["epoch"]))
-        keep(self.folder, self.saved, self.history)
+        save_state(self.folder, self.saved, self.history)
 
 
 def _line(history: History, epochs: int) -> str:
@@ -246,5 +244,5 @@ def _line(history: History, epochs: int) -> str:
     return (
         f"epoch {entry['epoch']:.0f} of {epochs}: loss {entry['loss']:.3f}, right in training "
         f"{entry['running_accuracy']:.1%}, test error {entry['test_error']:.1%}, "
-        f"{time_left(history, epochs)}"
+        f"{describe_time_left(history, epochs)}"
     )

@@ -104,11 +104,11 @@ class Scorer:
             for inputs, y in rows.batches(start):
                 yield self._table(inputs, y)
             return
-        size = max(1, _CHUNK // rows.batch_size) * rows.batch_size if rows.divisible else rows.n
-        for low in range(start, rows.n, size):
-            with self._turn:
-                table = self._table_in_turns(rows, low, min(low + size, rows.n))
-            yield table
+        for low, high in rows.cut(_CHUNK):
+            if high > start:
+                with self._turn:
+                    table = self._table_in_turns(rows, max(low, start), high)
+                yield table
 
     def _table(self, inputs: Any, y: Ints | None) -> ScoreTable:
         """Return the score table of one batch, by snapshots that are all in memory."""

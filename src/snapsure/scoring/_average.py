@@ -26,26 +26,27 @@ def average_weights(
     k: int = 30,
     start: float = 0.4,
 ) -> nn.Module:
-    """A network whose weights are the mean over the snapshots that `AES(k, start)` averages.
+    """Return a network whose weights are the mean over the snapshots that `AES(k, start)` averages.
 
     Izmailov, Podoprikhin, Garipov, Vetrov & Wilson 2018 (Averaging Weights Leads to Wider Optima
-    and Better Generalization), on the snapshots of an ordinary training: no learning rate of its
-    own. Means are taken in float64, one snapshot at a time; whole numbers are the last snapshot's.
-    Statistics of batch normalisation belong to no mean of weights, and are taken anew, by one pass
-    over `data` in training mode, every batch counting alike (`torch.optim.swa_utils.update_bn`).
+    and Better Generalization), on the snapshots of an ordinary training, without a learning rate of
+    its own. Means are taken in float64, one snapshot at a time; whole numbers are those of the last
+    snapshot. The statistics of batch normalisation do not follow from the mean of the weights. They
+    are estimated again, by one pass over `data` in training mode
+    (`torch.optim.swa_utils.update_bn`).
 
-    It is a classifier of its own, with errors of its own.
+    It is another classifier, with other errors than the final network.
 
     Parameters
     ----------
     model : nn.Module
-        A network of the snapshots' architecture. It is copied, and not touched.
+        A network of the snapshots' architecture. It is copied.
     snapshots : SnapshotStore or path
         The training's snapshots.
     data : DataLoader, Dataset, (inputs, labels) or inputs, optional
-        Training points, in an order that mixes the classes; needed for batch normalisation alone.
+        Training examples, in an order that mixes the classes. Only batch normalisation needs them.
     k, start
-        As `AES`.
+        As in `AES`.
 
     Returns
     -------
@@ -67,8 +68,8 @@ def average_weights(
     store = open_snapshots(snapshots)
     if not store.epochs:
         raise InvalidInput(
-            f"`snapshots` must hold at least one snapshot, got none in {store.path}: "
-            "check the path, or record some"
+            f"`snapshots` must hold at least one snapshot, got none in {store.path}. "
+            "Check the path, or record some."
         )
     epochs = np.array(store.epochs)
     chosen = epochs[choose(epochs, _validate.count(k, "k"), _validate.share(start, "start"))]
@@ -76,34 +77,34 @@ def average_weights(
     normalises = any(isinstance(module, _BatchNorm) for module in averaged.modules())
     if normalises and data is None:
         raise InvalidInput(
-            "`data` must be training points where the model has batch normalisation, got none: "
-            "its statistics must be taken anew"
+            "`data` must be training examples where the model has batch normalisation, got none. "
+            "Pass some: its statistics must be estimated again."
         )
     _load_mean(averaged, store, chosen.tolist())
     if normalises:
-        _take_statistics(averaged, Rows.of(data, "data"))
+        _estimate_statistics(averaged, Rows.of(data, "data"))
     return averaged
 
 
 def _load_mean(model: nn.Module, store: Snapshots, epochs: list[int]) -> None:
-    """Load the mean of some snapshots' weights."""
+    """Load the mean of the weights of some snapshots."""
     sums: dict[str, Tensor] = {}
     for epoch in epochs:
         store.load_into(model, epoch)
         for name, value in _floats(model):
-            part = value.cpu().double()  # there: not every accelerator has float64
+            part = value.cpu().double()  # on the CPU: some accelerators have no float64
             sums[name] = sums[name].add_(part) if name in sums else part.clone()
     for name, value in _floats(model):
         value.copy_(sums[name] / len(epochs))
 
 
 def _floats(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Weights and buffers that a mean can be taken of, off the graph."""
+    """Return the weights and buffers that have a mean, detached."""
     return [(name, x) for name, x in model.state_dict().items() if x.is_floating_point()]
 
 
-def _take_statistics(model: nn.Module, rows: Rows) -> None:
-    """Batch normalisation's statistics of some data; random numbers are the same every time."""
+def _estimate_statistics(model: nn.Module, rows: Rows) -> None:
+    """Estimate the statistics of batch normalisation; random numbers are the same every time."""
     network = Network(model)
     network.probe(next(rows.batches())[0])
     # Lists, because `update_bn` takes the first element of what it is given.
@@ -117,19 +118,19 @@ def _take_statistics(model: nn.Module, rows: Rows) -> None:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(
-            f"`data` must give batches that statistics can be taken of, got an error ({error}): "
-            "choose a batch size that leaves no last batch of one point"
+            f"`data` must give batches that have statistics, got an error ({error}). Choose a "
+            "batch size that leaves no last batch of one example."
         ) from None
     model.eval()
 
 
 class _Caller(nn.Module):
-    """A model that takes a batch of any form as one argument, as it is called in scoring."""
+    """A model that takes a batch of any form as one argument, as scoring calls it."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self._network, self.module = network, network.module
 
     def forward(self, inputs: Any) -> Tensor:
-        """Logits of a batch."""
+        """Return the logits of a batch."""
         return self._network.run(inputs).logits

@@ -1,4 +1,4 @@
-"""Who does the pieces of a plan. To add one: a file with a subclass of `Executor`."""
+"""Executors do the pieces of a plan. To add one, write a subclass of `Executor`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from snapsure.scoring._worker import Worker
 
 
 class Executor(ABC):
-    """Does pieces, each once, writing into the plan's folder."""
+    """Do all pieces of a plan, each once."""
 
     @property
     @abstractmethod
@@ -27,31 +27,32 @@ class Executor(ABC):
     ) -> None:
         """Do all of `todo`, in an order that a `Queue` allows.
 
-        `advance` is told of rows as they are scored.
+        Give the queue what `Worker.do` returns. Call `advance` with the number of rows as they are
+        scored.
         """
 
     @staticmethod
     def queue(plan: Plan, todo: Sequence[Piece], width: int = 1) -> Queue:
-        """What may start when; `width` pieces may be under way at once."""
+        """Return a queue that allows `width` groups of snapshots to be prepared at once."""
         return Queue(plan, todo, width)
 
     @staticmethod
     def worker(plan: Plan, model: nn.Module, device: torch.device | None = None) -> Worker:
-        """Does pieces in the process that it is made in, on a device or the best there is."""
+        """Return a worker for this process, on a device or the best there is."""
         return Worker(plan, model, device)
 
 
 class LocalExecutor(Executor):
-    """The process itself, one piece after the other. What goes wrong is raised at once.
+    """Do one piece after the other in this process. Errors are raised at once.
 
     Parameters
     ----------
     group : int, optional
         Snapshots per pass over the data, which is then read and decoded once for all of them. Each
-        is a copy of the network in memory, and members of an ensemble count one by one. If not
-        given: 8, or fewer where their weights would take more than 1 GiB.
+        is a copy of the network in memory, and members of an ensemble count one by one. By default
+        8, or fewer where their weights would take more than 1 GiB.
     device : str or torch.device, optional
-        Where networks run: "cpu", "cuda:1", "mps". If not given, where the model is, or on an
+        Where networks run: "cpu", "cuda:1", "mps". By default, where the model is, or on an
         accelerator if there is one.
     """
 
@@ -69,8 +70,7 @@ class LocalExecutor(Executor):
     def run(
         self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
     ) -> None:
-        """In the order given."""
+        """Do the pieces in the order given."""
         worker, queue = self.worker(plan, model, self._device), self.queue(plan, todo)
         while piece := queue.next():
-            worker.do(piece, advance)
-            queue.done(piece)
+            queue.done(piece, worker.do(piece, advance))

@@ -1,36 +1,58 @@
-"""What is to be scored, cut into pieces that can be done in any order, apart from the first ones.
+"""What to score, cut into pieces that can be done in any order once the first ones are done.
 
 A piece is a group of snapshots (of every member) and one shard of the rows, which are read once for
-the group. The final snapshot's group comes first: it gives y_hat. A folder remembers what it holds
-the scores of, so that a second start does only what is missing, and scores of other inputs are
-never mixed in.
+the group. The final snapshot's group comes first, because it gives y_hat. The process that runs
+`score` is the only one that writes the manifest, `table.json`. It says what the scores are of, so
+that a second start does only what is missing, and scores of other inputs are never mixed in.
 """
 
+import json
+import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas._base import Kappa
-from snapsure.networks._data import Rows
-from snapsure.networks._network import refuse_no_network
+from snapsure.networks._data import Rows, first_rows, row_count, to_device
+from snapsure.networks._network import call, device_of, private_copy, refuse_no_network
 from snapsure.networks._runner import group_epochs
-from snapsure.scoring._claim import KEPT, PREPARED, Claim
+from snapsure.networks._trace import clone
 from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
-from snapsure.table._pieces import TableWriter, layout_in
+from snapsure.table._pieces import (
+    TABLE,
+    Layout,
+    Pieces,
+    clear_table,
+    make_layout,
+    read_layout,
+    write_layout,
+)
 
-_WHOLE = "whole"
-_SHARD = 10_000
-# A group is so many snapshots, or fewer if their weights are large.
+LOCK = ".lock"
+_MANIFEST = re.compile(re.escape(TABLE))
+_PREPARED, _READY = "prepared", "ready"
+_EVERY = 30.0  # seconds between two writings of the manifest
+# A group is so many networks, or fewer if their weights take more bytes.
 _GROUP, _GROUP_BYTES = 8, 1 << 30
+# A shard has at most so many rows, and fewer where a group would need more operations than this for
+# them: about a minute on one slow core. It must not depend on the speed of the machine.
+_SHARD, _OPERATIONS = 10_000, 2 * 10**12
+_REMEDY = (
+    "Choose another folder, or replace these by overwrite=True (--overwrite on the command line)."
+)
 
 
 @dataclass(frozen=True)
@@ -41,41 +63,53 @@ class Piece:
     shard: int | None
 
     def without(self, epoch: int) -> "Piece":
-        """The others of its snapshots."""
+        """Return the piece without one of its snapshots."""
         return Piece(tuple(other for other in self.epochs if other != epoch), self.shard)
 
     def singles(self) -> list["Piece"]:
-        """The same, snapshot by snapshot."""
+        """Return one piece per snapshot."""
         return [Piece((epoch,), self.shard) for epoch in self.epochs]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All that scoring needs to know."""
+class Done(NamedTuple):
+    """What a worker has written: the hash of each file, and the digest of each shard's rows."""
 
-    members: Sequence[Snapshots]
-    kappas: list[Kappa]
-    data: Rows
-    epochs: list[int]
-    bounds: list[tuple[int, int]]
-    groups: list[tuple[int, ...]]
-    table: TableWriter
-    claim: Claim
+    hashes: dict[str, str]
+    inputs: dict[str, str]
+
+
+class Plan:
+    """All that scoring needs to know, and the manifest of what is done."""
+
+    def __init__(
+        self,
+        folder: Path,
+        layout: Layout,
+        *,
+        members: Sequence[Snapshots],
+        kappas: list[Kappa],
+        data: Rows,
+        groups: list[tuple[int, ...]],
+        replaces: bool,
+    ) -> None:
+        self.members, self.kappas, self.data, self.groups = members, kappas, data, groups
+        self.table = Pieces(folder, layout)
+        self.epochs: list[int] = layout["epochs"]
+        self.replaces = replaces  # whether there are other scores, to be removed
+        self.is_driver = True  # the only process that writes the manifest
+        ends = [sum(layout["shards"][: i + 1]) for i in range(len(layout["shards"]))]
+        self.bounds = list(zip([0, *ends[:-1]], ends, strict=True))
+        self._saved = 0.0  # when the manifest was written, by the clock that never goes back
 
     @property
-    def provenance(self) -> Mapping[str, Any]:
-        """What the scores are of."""
-        return self.claim.identity
+    def folder(self) -> Path:
+        """Where the table lies."""
+        return self.table.folder
 
     @property
     def names(self) -> list[str]:
-        """The κ of the table to be."""
+        """The names of the κ functions."""
         return [kappa.name for kappa in self.kappas]
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the data comes with labels."""
-        return bool(self.data.identity()["labelled"])
 
     @property
     def final(self) -> int:
@@ -83,119 +117,139 @@ class Plan:
         return self.epochs[-1]
 
     def todo(self) -> list[Piece]:
-        """What is missing: group by group, the final snapshot's first, each prepared before."""
+        """Return what is missing: group by group, the final snapshot's first."""
+        prepares = any(kappa.prepares for kappa in self.kappas)
         pieces = []
         for group in self.groups:
-            shards = [self.missing(Piece(group, shard)) for shard in range(len(self.bounds))]
-            needed = {epoch for piece in shards for epoch in piece.epochs}
-            before = self.missing(Piece(tuple(e for e in group if e in needed), None))
-            pieces += [piece for piece in (before, *shards) if piece.epochs]
+            shards = [
+                Piece(tuple(e for e in group if not self._is_done(e, shard)), shard)
+                for shard in range(len(self.bounds))
+            ]
+            needed = {epoch for piece in shards for epoch in piece.epochs if prepares}
+            unprepared = tuple(
+                e for e in group if e in needed and not (self._prepared(e) / _READY).exists()
+            )
+            pieces += [p for p in (Piece(unprepared, None), *shards) if p.epochs]
         return pieces
 
-    def missing(self, piece: Piece) -> Piece:
-        """The piece, without what has been done of it."""
-        shard = piece.shard
-        left = (e for e in piece.epochs if not self._done(e, shard))
-        return Piece(tuple(left), shard)
+    def _is_done(self, epoch: int, shard: int) -> bool:
+        """Whether a snapshot is scored on a shard, and all of its files are whole."""
+        wanted: list[tuple[str, int | None]] = [(name, epoch) for name in ("labels", *self.names)]
+        if epoch == self.final:
+            wanted += [("y_hat", None)]
+            wanted += [("y", None)] if self.table.layout["has_labels"] else []
+        try:
+            for name, of in wanted:
+                self.table.read(name, of, shard)
+        except CorruptFile:
+            return False
+        return str(shard) in self.table.layout["inputs"]
 
-    def is_over(self, piece: Piece) -> bool:
-        """Whether nothing is left to do of it, or for what it prepares, whoever has done it."""
-        shards = range(len(self.bounds)) if piece.shard is None else [piece.shard]
-        return not any(self.missing(Piece(piece.epochs, shard)).epochs for shard in shards)
+    def record(self, done: Done) -> None:
+        """Take what a worker has written into the manifest, which is saved every half minute."""
+        for shard, digest in done.inputs.items():
+            self.check_digest(int(shard), digest)
+        self.table.layout["inputs"].update(done.inputs)
+        self.table.hashes.update(done.hashes)
+        if self.is_driver and time.monotonic() - self._saved >= _EVERY:
+            self.save()
 
-    def begun(self) -> list[int]:
-        """The shards of which it is known of what inputs their scores are."""
-        shards = range(len(self.bounds)) if self.claim.held else ()
-        return [shard for shard in shards if self.table.read_digest(shard) is not None]
+    def begin(self) -> None:
+        """Take the folder, before the first piece is written: other scores go."""
+        if self.is_driver and not self._saved:
+            if self.replaces:
+                self.clear()
+            self.save()
 
-    def finished(self, todo: Sequence[Piece]) -> list[int]:
-        """The shards of which nothing is to be done."""
-        unfinished = {piece.shard for piece in todo}
-        return [shard for shard in range(len(self.bounds)) if shard not in unfinished]
+    def save(self) -> None:
+        """Write the manifest."""
+        write_layout(self.folder, self.table.layout)
+        self._saved = time.monotonic()
+
+    def clear(self) -> None:
+        """Remove all scores in the folder, and nothing else."""
+        shutil.rmtree(self.folder / _PREPARED, ignore_errors=True)
+        clear_table(self.folder)
+        self.table.hashes.clear()
+        self.table.layout["inputs"].clear()
+        self.replaces = False
+
+    def leave(self) -> None:
+        """Save what is done; a run that has scored nothing leaves the folder as it was."""
+        if not self._saved:
+            return
+        if self.table.hashes or any((self.folder / _PREPARED).glob("*")):
+            self.save()
+        else:
+            with suppress(OSError):
+                (self.folder / _PREPARED).rmdir()
+            clear_table(self.folder)
+
+    def finish(self) -> None:
+        """Make the folder a table, without what was prepared or left half-written."""
+        self.table.remove_partial()
+        shutil.rmtree(self.folder / _PREPARED, ignore_errors=True)
+        layout = self.table.layout
+        changed = not layout["finished"] or layout != read_layout(self.folder)
+        layout["finished"] = True
+        if changed:
+            for key in ("inputs", "hashes"):  # the same bytes in whichever order pieces came
+                for name in sorted(layout[key]):
+                    layout[key][name] = layout[key].pop(name)
+            self.save()
 
     def check_inputs(self, shards: Sequence[int], advance: Callable[[int], None]) -> None:
-        """Refuse data that is not what these shards were scored of. No network runs.
+        """Refuse data that is not what these shards were scored on. No network runs.
 
         Other shards are compared while they are scored.
         """
         for shard in shards:
             low, high = self.bounds[shard]
-            if self.data.digest(low, high, advance) != self.table.read_digest(shard):
+            if self.data.digest(low, high, advance) != self.table.layout["inputs"][str(shard)]:
                 raise InvalidInput(
-                    f"`out` must hold scores of the same inputs, got {self.table.folder} with "
-                    f"other data in rows {low}…{high - 1}: choose another folder, or replace these "
-                    "by overwrite=True (--overwrite on the command line)"
+                    f"`out` must hold scores of the same inputs, got {self.folder} with other data "
+                    f"in rows {low}…{high - 1}. {_REMEDY}"
                 )
 
-    def note_inputs(self, shard: int, digest: str) -> None:
-        """Remember what a shard is scored of; the scores of all snapshots must be of the same."""
-        known = self.table.read_digest(shard)
-        if known is None:
-            self.table.write_digest(shard, digest)
-        elif known != digest:
+    def check_digest(self, shard: int, digest: str) -> None:
+        """Refuse rows that differ from those that other snapshots were scored on."""
+        if self.table.layout["inputs"].get(str(shard), digest) != digest:
             low, high = self.bounds[shard]
             raise InvalidInput(
                 f"`{self.data.name}` must give the same rows at every pass, got other values in "
-                f"rows {low}…{high - 1} than the scores in {self.table.folder} are of: switch off "
-                "shuffling and random augmentation; if the data has changed, choose another folder"
+                f"rows {low}…{high - 1} than the scores in {self.folder} are of. Switch off "
+                "shuffling and random augmentation; if the data has changed, choose another folder."
             )
 
-    def rows(self, piece: Piece) -> int:
-        """Rows to go through a network."""
+    def count_rows(self, piece: Piece) -> int:
+        """Return how many rows go through a network."""
         rows = 0 if piece.shard is None else self.table.shards[piece.shard]
         return rows * len(piece.epochs) * len(self.members)
 
-    def described(self, piece: Piece) -> str:
-        """A piece in words."""
-        which = f"epoch {', '.join(map(str, piece.epochs))}"
+    def describe(self, piece: Piece) -> str:
+        """Describe a piece in words."""
+        epochs = f"epoch {', '.join(map(str, piece.epochs))}"
         if piece.shard is None:
-            return f"{which}, the reference"
+            return f"{epochs}, the reference"
         low, high = self.bounds[piece.shard]
-        return f"{which}, rows {low}…{high - 1}"
+        return f"{epochs}, rows {low}…{high - 1}"
 
-    def folder(self, kappa: Kappa, member: int, epoch: int) -> Path:
-        """Where a κ function's preparations for a snapshot lie."""
-        return self.table.folder / PREPARED / f"{epoch}" / f"{member}" / kappa.name
+    def preparation(self, kappa: Kappa, member: int, epoch: int) -> Path:
+        """Return the folder of a κ function's preparations for a snapshot."""
+        return self._prepared(epoch) / f"{member}" / kappa.name
 
     def note_prepared(self, epoch: int) -> None:
-        """Preparations count from here on."""
-        _files.write_bytes(self.table.folder / PREPARED / f"{epoch}" / _WHOLE, b"")
+        """Mark the preparations of a snapshot as complete."""
+        _files.make_folder(self._prepared(epoch))
+        _files.write_bytes(self._prepared(epoch) / _READY, b"")
 
     def forget_prepared(self, epoch: int) -> None:
-        """Preparations can be large: they go when their snapshot is scored."""
-        (self.table.folder / PREPARED / f"{epoch}" / _WHOLE).unlink(missing_ok=True)
-        shutil.rmtree(self.table.folder / PREPARED / f"{epoch}", ignore_errors=True)
+        """Remove preparations, which can be large, when their snapshot is scored."""
+        (self._prepared(epoch) / _READY).unlink(missing_ok=True)
+        shutil.rmtree(self._prepared(epoch), ignore_errors=True)
 
-    def kept_folder(self, shard: int) -> Path:
-        """Where the rows of a shard wait that are scored before all of them are."""
-        return self.table.folder / KEPT / f"{shard:05d}"
-
-    def finish(self) -> None:
-        """Make the folder a table, without what was prepared, kept or left half-written."""
-        self.claim.confirm()
-        self.table.remove_partial(self.names)
-        for name in (PREPARED, KEPT):
-            shutil.rmtree(self.table.folder / name, ignore_errors=True)
-        self.table.finish(self.names, has_labels=self.has_labels, provenance=self.provenance)
-
-    def _done(self, epoch: int, shard: int | None) -> bool:
-        """Whether this has been done, and all of its files are whole."""
-        if not self.claim.held:
-            return shard is None and not any(kappa.prepares for kappa in self.kappas)
-        if shard is None:
-            whole = self.table.folder / PREPARED / f"{epoch}" / _WHOLE
-            return whole.exists() or not any(kappa.prepares for kappa in self.kappas)
-        if self.table.read_digest(shard) is None:
-            return False
-        try:
-            for name in ("labels", *self.names):
-                self.table.read(name, epoch, shard)
-            if epoch == self.final:
-                for name in ("y_hat", "y") if self.has_labels else ("y_hat",):
-                    self.table.read(name, None, shard)
-        except CorruptFile:
-            return False
-        return True
+    def _prepared(self, epoch: int) -> Path:
+        return self.folder / _PREPARED / f"{epoch}"
 
 
 def make_plan(
@@ -209,65 +263,114 @@ def make_plan(
     batch_size: int | None = None,
     overwrite: bool = False,
 ) -> Plan:
-    """Check that all fits together, and that the folder can be taken."""
+    """Check that all arguments fit together, and that the folder can be used for them."""
     refuse_no_network(model)
-    wanted = _checked([kappas] if isinstance(kappas, Kappa) else list(kappas))
-    source = open_snapshots(snapshots)
-    members, epochs = source.members, _epochs(source)
-    rows = Rows.of(data, "data", batch_size)
-    size = max(1, _SHARD // rows.batch_size) * rows.batch_size if rows.divisible else rows.n
-    bounds = [(low, min(low + size, rows.n)) for low in range(0, rows.n, size)]
-    table = TableWriter(folder, epochs, [high - low for low, high in bounds])
-    identity = _identity(model, members, epochs, rows, wanted)
-    _files.make_writable(folder)
-    for name in (PREPARED, KEPT):
-        _files.refuse_link(folder / name)
-    claim = Claim(folder, identity, overwrite=overwrite)
-    if claim.held and (layout := layout_in(folder)):
-        table.hashes = layout["hashes"]
-    room = (_GROUP_BYTES, _GROUP) if group is None else (sys.maxsize, group)
-    groups = group_epochs(model, epochs[::-1], len(members), *room)
-    plan = Plan(members, wanted, rows, epochs, bounds, groups, table, claim)
-    for shard in range(len(bounds)) if claim.held else ():
-        # Nobody knows of which inputs its pieces are. In this order: a process that writes them
-        # beside us has written the digest before.
-        if table.has_pieces(plan.names, shard) and table.read_digest(shard) is None:
-            table.remove(plan.names, shard)
-    return plan
-
-
-def _checked(kappas: list[Kappa]) -> list[Kappa]:
-    if not kappas or not all(isinstance(kappa, Kappa) for kappa in kappas):
+    wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
+    if not wanted or not all(isinstance(kappa, Kappa) for kappa in wanted):
         raise InvalidInput(
-            f"`kappas` must be κ functions, got {kappas!r}: pass e.g. [SoftmaxResponse()]"
+            f"`kappas` must be κ functions, got {wanted!r}. Pass for example [SoftmaxResponse()]."
         )
-    names = [kappa.name for kappa in kappas]
+    names = [kappa.name for kappa in wanted]
     if len({*names}) < len(names):
-        raise InvalidInput(f"`kappas` must have different names, got {names}: score one per call")
-    return kappas
-
-
-def _epochs(snapshots: Snapshots) -> list[int]:
-    epochs = snapshots.epochs
-    if not epochs:
+        raise InvalidInput(f"`kappas` must have different names, got {names}. Score one per call.")
+    source = open_snapshots(snapshots)
+    if not source.epochs:
         raise InvalidInput(
-            f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}: "
-            "check the path, or record some"
+            f"`snapshots` must hold at least one snapshot, got none in {source.path}. Check the "
+            "path, or record some."
         )
-    return epochs
-
-
-def _identity(
-    model: nn.Module,
-    members: Sequence[Snapshots],
-    epochs: list[int],
-    rows: Rows,
-    kappas: list[Kappa],
-) -> dict[str, Any]:
-    return {
+    members, epochs, rows = source.members, source.epochs, Rows.of(data, "data", batch_size)
+    identity = {
         "snapshots": [[store.sha256(epoch) for epoch in epochs] for store in members],
         "epochs": epochs,
         "data": rows.identity(),
-        "kappas": {kappa.name: kappa.settings for kappa in kappas},
+        "kappas": {kappa.name: kappa.settings for kappa in wanted},
         "model": model_digest(model),
     }
+
+    _files.refuse_link(folder / _PREPARED)
+    layout = make_layout(
+        names,
+        epochs,
+        [rows.n],
+        has_labels=bool(rows.identity()["labelled"]),
+        finished=False,
+        provenance=json.loads(json.dumps(identity)),
+    )
+    found = _find_scores(folder, layout, overwrite=overwrite)
+    replaces = found is None and read_layout(folder) is not None
+    if found is None:
+        bounds = rows.cut(_count_shard_rows(model, rows, wanted))
+        layout["shards"] = [high - low for low, high in bounds]
+    limits = (_GROUP_BYTES, _GROUP) if group is None else (sys.maxsize, group)
+    return Plan(
+        folder,
+        found or layout,
+        members=members,
+        kappas=wanted,
+        data=rows,
+        groups=group_epochs(model, epochs[::-1], len(members), *limits),
+        replaces=replaces,
+    )
+
+
+def _find_scores(folder: Path, wanted: Layout, *, overwrite: bool) -> Layout | None:
+    """Return the manifest of earlier scores of the same; refuse a folder of anything else."""
+    _files.remove_partial(folder, _MANIFEST)
+    found = read_layout(folder)
+    if found is None:
+        if {*_files.things_in(folder, _MANIFEST)} - {LOCK}:
+            raise _files.other_things(folder, "`out`", "earlier scores")
+        return None
+    different = _differences(found["provenance"], wanted["provenance"])
+    if found["finished"] and not found["inputs"]:
+        different = "a finished table"
+    elif not different and sum(found["shards"]) != sum(wanted["shards"]):
+        different = "other shards"
+    elif not different and any(
+        found[key] != wanted[key] for key in ("names", "epochs", "has_labels", "place")
+    ):
+        different = "another layout"
+    if not different:
+        return found
+    if not overwrite:
+        raise InvalidInput(
+            f"`out` must hold scores of the same inputs, got {folder} with {different}. {_REMEDY}"
+        )
+    return None
+
+
+def _differences(found: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Describe in which parts other scores differ; return nothing if they do not."""
+    keys = [key for key in own if found.get(key) != own[key]]
+    data = found.get("data")
+    if keys == ["data"] and isinstance(data, dict):
+        sizes = data.get("batch_size"), own["data"]["batch_size"]
+        if sizes[0] != sizes[1] and data.get("n") == own["data"]["n"]:
+            return f"other batches (of {sizes[0]} rows, not {sizes[1]})"
+    return f"other {' and '.join(keys)}" if keys else ""
+
+
+def _count_shard_rows(model: nn.Module, rows: Rows, kappas: Sequence[Kappa]) -> int:
+    """Return how many rows a group of snapshots can score in about a minute on a slow core."""
+    samplings = {kappa.sampling for kappa in kappas if kappa.sampling}
+    passes = 1 + sum(sampling.passes for sampling in samplings)
+    operations = 2 * sum(weights.numel() for weights in model.parameters())
+    # Scoring explains what is wrong with a network that fails here.
+    with suppress(Exception):
+        module = private_copy(model)
+        inputs = clone(first_rows(next(rows.batches(*rows.cut(1)[0]))[0]))
+        counts: list[int] = []  # not by `FlopCounterMode`, which imports PyTorch's compiler
+
+        def count(layer: nn.Module, args: Any, output: Any) -> None:
+            values = next(leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)).numel()
+            for weights in layer.parameters(recurse=False):
+                if weights.ndim > 1:  # as many products per output as a row of weights has
+                    counts.append(2 * values * (weights.numel() // len(weights)))
+
+        for layer in module.modules():
+            layer.register_forward_hook(count)
+        with torch.no_grad():
+            call(module, to_device(inputs, device_of(module)))
+        operations = max(operations, sum(counts) // row_count(inputs))
+    return min(_SHARD, _OPERATIONS // max(1, operations * passes * _GROUP))

@@ -1,8 +1,9 @@
-"""Pieces as tasks of Ray: on the cores of this machine, or on those of a cluster."""
+"""Do pieces as tasks of Ray, on the cores of this machine or on those of a cluster."""
 
 # mypy: allow-untyped-calls
 # (Ray has types for half of what it exports.)
 
+import copy
 import importlib.util
 import logging
 import os
@@ -21,7 +22,7 @@ from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.networks._network import private_copy
 from snapsure.scoring._executor import Executor
-from snapsure.scoring._plan import Piece, Plan
+from snapsure.scoring._plan import Done, Piece, Plan
 from snapsure.scoring._queue import Queue
 from snapsure.scoring._worker import Worker
 
@@ -32,17 +33,17 @@ _AHEAD = 2
 
 
 class RayExecutor(Executor):
-    """A cluster's workers, or this machine's, by Ray.
+    """Do the work on a cluster, or on all cores of this machine, with Ray.
 
-    The table is that of `LocalExecutor` to the byte, whatever arrives first, if it computes on as
-    many threads (`torch.set_num_threads(num_cpus)`) and on the same kind of processor. Workers need
-    snapsure, the modules that model and data are of, and the same file system: the snapshots, files
-    that the data names, and `out`. Model and data are sent to a worker once; data in memory is
-    copied to each, so large data should be read from files.
+    The table is the same to the byte as with `LocalExecutor`, if that computes on as many threads
+    (`torch.set_num_threads(num_cpus)`) and on the same kind of processor. Workers need snapsure,
+    the modules that define the model and the data, and the same file system: the snapshots, the
+    files of the data, and `out`. The model and the data are sent to each worker once, so large data
+    should be read from files.
 
-    What is killed or lost is done again elsewhere. A piece that fails at every try is named when
-    all others are done. Each worker gets a GPU if the cluster has any. On a Ray that was running
-    before, workers keep their networks until Ray ends, or needs their room.
+    Work of a worker or node that dies is done again elsewhere. A piece that fails at every try is
+    named in an error when all others are done. Each worker gets a GPU if the cluster has any. On a
+    Ray that was running before, workers keep their networks until Ray ends or needs the memory.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class RayExecutor(Executor):
     def run(
         self, plan: Plan, model: nn.Module, todo: Sequence[Piece], advance: Callable[[int], None]
     ) -> None:
-        """On whichever workers there are; `advance` hears of pieces that are done."""
+        """Do the pieces on all workers; `advance` counts the rows of each when it is done."""
         import ray
 
         with _connected(self._address):
@@ -98,24 +99,28 @@ class RayExecutor(Executor):
             task = ray.remote(_do).options(
                 num_cpus=needs["CPU"],
                 num_gpus=needs["GPU"],
-                max_retries=0,  # Ray's own would go on for ever where memory is too small
+                max_retries=0,  # retries of Ray itself never end where memory is too small
             )
-            sent = _Job(plan, private_copy(model).cpu(), Path.cwd(), self._num_cpus)
-            job = ray.put(_packed(sent))
+            plan.begin()
+            theirs = copy.copy(plan)
+            theirs.is_driver = False
+            job = ray.put(
+                _pack(_Job(theirs, private_copy(model).cpu(), Path.cwd(), self._num_cpus))
+            )
             queue = self.queue(plan, todo)
 
             def submit(piece: Piece) -> Any:
                 return task.remote([job], piece)
 
-            for piece in _done(queue, submit, needs, self._retries):
-                advance(plan.rows(piece))
+            for piece in _run_all(queue, submit, needs, self._retries):
+                advance(plan.count_rows(piece))
             queue.close()
 
 
-def _done(
+def _run_all(
     queue: Queue, submit: Callable[[Piece], Any], needs: dict[str, int], retries: int
 ) -> Iterator[Piece]:
-    """Keep the cluster busy with what may start, and give the pieces that are done."""
+    """Keep the cluster busy with what may start, and yield the pieces that are done."""
     import ray
 
     running: dict[Any, Piece] = {}
@@ -130,7 +135,7 @@ def _done(
             (ref,), _ = ray.wait([*running], num_returns=1)
             piece = running.pop(ref)
             try:
-                ray.get(ref)
+                done = ray.get(ref)
             except ray.exceptions.RayError as error:
                 failures[piece] += 1
                 if failures[piece] <= retries:
@@ -138,7 +143,7 @@ def _done(
                 else:
                     queue.failed(piece, _cause(error))
             else:
-                queue.done(piece)
+                queue.done(piece, done)
                 yield piece
     finally:
         for ref in running:
@@ -147,7 +152,7 @@ def _done(
 
 @dataclass(frozen=True)
 class _Job:
-    """What a worker must know, sent once; a piece is then a few numbers."""
+    """What a worker needs to know. It is sent once; a piece is then a few numbers."""
 
     plan: Plan
     model: nn.Module
@@ -155,14 +160,14 @@ class _Job:
     threads: int
 
     def worker(self) -> Worker:
-        """Make a worker in this process."""
+        """Return a worker for this process."""
         if self.home.is_dir():  # paths mean here what they mean where scoring was started
             os.chdir(self.home)
-        if not (self.home / self.plan.table.folder).is_dir():
+        if not (self.home / self.plan.folder).is_dir():
             raise InvalidInput(
                 "`out` must be a folder that every worker sees, got "
-                f"{self.home / self.plan.table.folder}, which {platform.node()} does not: "
-                "choose one on a file system that the nodes share"
+                f"{self.home / self.plan.folder}, which {platform.node()} does not. "
+                "Choose one on a file system that the nodes share."
             )
         torch.set_num_threads(self.threads)
         return Worker(self.plan, self.model)
@@ -172,7 +177,7 @@ class _Job:
 _workers: dict[str, Worker] = {}
 
 
-def _do(job: list[Any], piece: Piece) -> None:
+def _do(job: list[Any], piece: Piece) -> Done:
     """Do a piece, in a worker's process. The list keeps Ray from sending the job every time."""
     import ray
     from ray import cloudpickle
@@ -181,18 +186,18 @@ def _do(job: list[Any], piece: Piece) -> None:
     if key not in _workers:
         _workers.clear()
         _workers[key] = cloudpickle.loads(ray.get(job[0])).worker()
-    _workers[key].do(piece, lambda rows: None)
+    return _workers[key].do(piece, lambda rows: None)
 
 
 def _workers_for(needs: dict[str, int]) -> int:
-    """How many workers the cluster, as it is now, has room for."""
+    """Return how many workers the cluster has room for at the moment."""
     import ray
 
     there = ray.cluster_resources()
     return max(1, min(int(there.get(kind, 0) // n) for kind, n in needs.items() if n))
 
 
-def _packed(job: _Job) -> bytes:
+def _pack(job: _Job) -> bytes:
     from ray import cloudpickle
 
     try:
@@ -200,13 +205,13 @@ def _packed(job: _Job) -> bytes:
     except Exception as error:  # whatever objects of others raise when they are pickled
         raise InvalidInput(
             "`model`, `data` and `kappas` must be such that pickle can send them to workers, got "
-            f"an error ({error}): open files and connections when they are first used"
+            f"an error ({error}). Open files and connections when they are first used."
         ) from None
     return packed
 
 
 def _cause(error: Any) -> str:
-    """What went wrong, on one line."""
+    """Describe an error on one line."""
     cause = getattr(error, "cause", None) or error
     lines = str(cause).strip().splitlines() or [""]
     return f"{type(cause).__name__}: {lines[0]}"
@@ -214,7 +219,7 @@ def _cause(error: Any) -> str:
 
 @contextmanager
 def _connected(address: str | None) -> Iterator[None]:
-    """Be connected to Ray; what was not so before is not so after."""
+    """Connect to Ray, and disconnect afterwards if there was no connection before."""
     import ray
 
     if ray.is_initialized():
@@ -222,7 +227,7 @@ def _connected(address: str | None) -> Iterator[None]:
         if address not in (None, "auto", own):
             raise InvalidInput(
                 f"`address` must be that of the Ray that this process is connected to, {own}, got "
-                f"{address!r}: leave it out, or call ray.shutdown() first"
+                f"{address!r}. Leave it out, or call ray.shutdown() first."
             )
         yield
         return
@@ -234,7 +239,7 @@ def _connected(address: str | None) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         raise InvalidInput(
             f"`address` must be that of a Ray cluster, got {place!r} "
-            f"({str(error).splitlines()[0]}): start one by `ray start --head`, or leave it out"
+            f"({str(error).splitlines()[0]}). Start one by `ray start --head`, or leave it out."
         ) from None
     try:
         yield
@@ -246,8 +251,8 @@ def _connected(address: str | None) -> Iterator[None]:
 def _for_this_machine() -> Iterator[None]:
     """Let a Ray that is started listen to this machine alone, as on macOS and Windows.
 
-    On Linux it listens to all networks unless its own switch for the two says otherwise; whoever
-    has set that is left alone.
+    On Linux it listens to all networks unless its switch for these two is set. A switch that the
+    user has set is not changed.
     """
     from ray._private import ray_constants
 

@@ -1,4 +1,4 @@
-"""κ from logits that were kept in training: without a pass through a network."""
+"""Score tables of logits that training recorded, without a pass through a network."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,19 +17,20 @@ from snapsure.networks._runner import vote
 from snapsure.table import ScoreTable
 
 
-def recorded(
+def score_recorded(
     *networks: RecordedLogits, kappas: Kappa | Sequence[Kappa] | None = None
 ) -> ScoreTable:
-    """The table of one training; of several, of their ensemble.
+    """Make the score table of one training, or of the ensemble of several.
 
-    An ensemble predicts the class of its members' mean softmax; κ is the mean of theirs in it.
+    An ensemble predicts the class with the highest mean softmax of its members; κ is the mean of
+    their κ.
 
     Parameters
     ----------
     networks : RecordedLogits
-        One per training, of the same points.
+        One per training, of the same examples.
     kappas : Kappa or sequence of them, optional
-        Those that need logits alone; softmax response if not given.
+        κ functions that need logits alone; `SoftmaxResponse()` by default.
     """
     wanted = _of_logits(kappas)
     epochs = _common_epochs(networks)
@@ -47,13 +48,13 @@ def recorded(
     return ScoreTable(tables, np.array(labels), y, y_hat=y_hat, epochs=epochs)
 
 
-def averaged_probabilities(
+def average_probabilities(
     *networks: RecordedLogits, k: int = 30, start: float = 0.4
 ) -> tuple[Floats, Ints]:
-    """κ (n,) and y_hat (n,) of the classifier that averages the snapshots' class probabilities.
+    """Return κ (n,) and y_hat (n,) of the mean class probabilities of the snapshots.
 
-    The snapshots are those that `AES(k, start)` averages. But y_hat is the class of the mean
-    probability, and κ that mean: a classifier of its own, whose errors are its own. With several
+    The snapshots are those that `AES(k, start)` averages. But y_hat is the class with the highest
+    mean probability, and κ is that mean: another classifier, with other errors. With several
     networks, the mean is over all snapshots of all of them.
 
     Examples
@@ -63,7 +64,7 @@ def averaged_probabilities(
     >>> kept = RecordedLogits(folder.name)
     >>> for epoch, p in enumerate(([0.9, 0.1], [0.4, 0.6]), 1):  # the last one answers 1
     ...     kept.write(epoch, np.log([p]), np.array([0]))
-    >>> kappa, y_hat = averaged_probabilities(kept, start=0)
+    >>> kappa, y_hat = average_probabilities(kept, start=0)
     >>> kappa.round(2).tolist(), y_hat.tolist()
     ([0.65], [0])
     >>> folder.cleanup()
@@ -81,31 +82,31 @@ def _common_epochs(networks: Sequence[RecordedLogits]) -> list[int]:
     epochs = networks[0].epochs
     if not epochs:
         raise InvalidInput(
-            f"logits must be there of one epoch at least, got none in {networks[0].folder}: let "
-            "training finish an epoch that ends with validation"
+            f"Logits of at least one epoch must be recorded, got none in {networks[0].folder}. Let "
+            "the training finish an epoch that ends with validation."
         )
     for other in networks:
         if other.epochs != epochs:
             raise InvalidInput(
-                f"logits must be of the same epochs in each folder, got {len(epochs)} epochs in "
-                f"{networks[0].folder} and {len(other.epochs)} or others in {other.folder}: let "
-                "the trainings finish"
+                f"Logits must be of the same epochs in each folder, got {len(epochs)} epochs in "
+                f"{networks[0].folder} and {len(other.epochs)} or others in {other.folder}. Let "
+                "the trainings finish."
             )
     return epochs
 
 
 def _of_logits(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
-    """κ functions, those refused that need more than logits."""
+    """Return κ functions, after refusing those that need more than logits."""
     if kappas is None:
         return [SoftmaxResponse()]
     wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
     names = [kappa.name for kappa in wanted]
     if len({*names}) < len(names):
-        raise InvalidInput(f"`kappas` must have different names, got {names}: score one per call")
+        raise InvalidInput(f"`kappas` must have different names, got {names}. Score one per call.")
     for kappa in wanted:
         if kappa.layers or kappa.sampling or kappa.prepares:
             raise InvalidInput(
-                f"`kappas` must need logits alone, got {kappa.name}: score it with the network, "
-                "snapsure.score"
+                f"`kappas` must need logits alone, got {kappa.name}. Score it with the network, "
+                "by snapsure.score."
             )
     return wanted

@@ -1,22 +1,29 @@
-"""`score`: the way from snapshots to a score table."""
+"""`score`: from snapshots to a score table."""
 
+import errno
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
+from snapsure import _files
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._softmax import SoftmaxResponse
+from snapsure.networks._network import refuse_no_network
 from snapsure.scoring._executor import Executor, LocalExecutor
-from snapsure.scoring._plan import Plan, make_plan
+from snapsure.scoring._plan import LOCK, Plan, make_plan
 from snapsure.snapshots._base import Snapshots
 from snapsure.table import ScoreTable
+
+# What file systems without locks answer. Two processes must not score into one folder there.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
 
 
 def score(
@@ -31,10 +38,10 @@ def score(
     overwrite: bool = False,
     progress: bool = True,
 ) -> ScoreTable:
-    """Score every point with every snapshot, one forward pass serving all κ.
+    """Score every example with every snapshot; one forward pass serves all κ.
 
-    The final snapshot comes first: it gives y_hat, the prediction that every κ speaks of. The model
-    is copied; the one handed in keeps its weights, mode, device and hooks.
+    The final snapshot comes first, because it gives y_hat, the prediction that every κ is about.
+    The model is copied; yours keeps its weights, mode, device and hooks.
 
     Parameters
     ----------
@@ -42,31 +49,31 @@ def score(
         A network of the snapshots' architecture that maps a batch to logits. It runs where it is,
         or on an accelerator if there is one.
     snapshots : SnapshotStore or path
-        The training's snapshots, or a folder of checkpoints that another tool left (see
-        `SnapshotStore.adopt`); several trainings together as an `Ensemble`, or some of the
+        The training's snapshots, or a folder of checkpoints of another tool (see
+        `SnapshotStore.adopt`). Pass several trainings together as an `Ensemble`, or some of the
         snapshots by `.select`.
     data : DataLoader, Dataset, (inputs, labels) or inputs
-        The points, in a fixed order. Labels may be missing.
-        A label of −1 says that a point belongs to none of the classes: every answer is wrong.
+        The examples, in a fixed order. Labels may be missing. A label of −1 means that an example
+        belongs to none of the classes, so that every answer is wrong.
     kappas : Kappa or sequence of them, optional
-        `SoftmaxResponse()` if not given. Others:
-        `SoftmaxResponse()`, `NNDistance(train)`, `MCDropout()`, ...
+        κ functions: `SoftmaxResponse()` (the default), `NNDistance(train)`, `MCDropout()`, ...
     out : path, optional
-        A folder for the table. Interrupted, the same call resumes where it stopped. What is there
-        already is compared with the data, which is read for that (no network runs), and refused
-        if it is of other inputs, snapshots, κ functions, or code of the model. A run that fails
-        before anything is scored leaves it as it was.
+        A folder for the table. After an interruption, the same call resumes where it stopped, and
+        loses about a minute of work at most. Scores that are there are compared with the data,
+        which is read for that (no network runs), and refused if they are of other inputs,
+        snapshots, κ functions or code of the model. While one process scores into a folder, others
+        wait. A run that fails before anything is scored leaves the folder as it was.
     executor : LocalExecutor or RayExecutor, optional
-        Who does the work; this process if not given. It changes no byte of the table
-        (on as many threads).
+        Where the work is done; by default in this process. It changes no byte of the table (on the
+        same number of threads).
     batch_size : int, optional
-        Rows per forward pass, for data that does not say it; 256 if not given. It may change the
-        last bit of a score.
+        Rows per forward pass, for data without a batch size; 256 by default. It may change the last
+        bit of a score.
     overwrite : bool
-        Replace the scores of something else that `out` may hold; files that scoring did not write
-        stay. Scores of the same are resumed, as always.
+        Replace scores of something else that `out` may hold. Files that scoring did not write stay.
+        Scores of the same are resumed, as always.
     progress : bool
-        Show a bar with the time left.
+        Show a progress bar with the time left.
 
     Returns
     -------
@@ -75,84 +82,115 @@ def score(
     Raises
     ------
     InvalidInput
-        For data that shuffles or changes its length, a κ that the model cannot serve, a folder with
+        If the data shuffles or changes its length, the model does not fit a κ, or the folder holds
         scores of other inputs.
     WrongArchitecture, CorruptFile
-        For a snapshot that does not fit or is damaged.
+        If a snapshot does not fit or is damaged.
     ScoringFailed
-        By Ray, instead of these: for pieces that failed at every try, when all others are done.
+        Instead of these with Ray: for pieces that failed at every try, when all others are done.
     """
     if out is None:
-        with tempfile.TemporaryDirectory(prefix="snapsure-") as passing:
+        with tempfile.TemporaryDirectory(prefix="snapsure-") as temporary:
             return score(
                 model,
                 snapshots,
                 data,
                 kappas,
-                out=passing,
+                out=temporary,
                 executor=executor,
                 batch_size=batch_size,
                 progress=progress,
             )
-    folder = Path(out)
-    new = not folder.exists()
     executor = LocalExecutor() if executor is None else executor
     if not isinstance(executor, Executor):
         raise InvalidInput(
-            f"`executor` must be an Executor, got {executor!r}: pass LocalExecutor() or "
-            "RayExecutor()"
+            f"`executor` must be an Executor, got {executor!r}. Pass LocalExecutor() or "
+            "RayExecutor()."
         )
-    wanted = SoftmaxResponse() if kappas is None else kappas
+    refuse_no_network(model)
+    folder = Path(out)
+    is_new = not folder.exists()
     plan = None
     try:
-        plan = make_plan(
-            model,
-            snapshots,
-            data,
-            wanted,
-            folder,
-            executor.group,
-            batch_size=batch_size,
-            overwrite=overwrite,
-        )
-        _run(plan, model, executor, overwrite=overwrite, shown=progress)
-    except BaseException:  # a run that has scored nothing leaves nothing
-        if plan is not None:
-            plan.claim.release()
-        if new:
-            with suppress(OSError):
+        _files.make_writable(folder)
+        with _lock(folder, shows=progress):
+            try:
+                plan = make_plan(
+                    model,
+                    snapshots,
+                    data,
+                    SoftmaxResponse() if kappas is None else kappas,
+                    folder,
+                    executor.group,
+                    batch_size=batch_size,
+                    overwrite=overwrite,
+                )
+                _run(plan, model, executor, overwrite=overwrite, progress=progress)
+            except BaseException:
+                if plan is not None:
+                    plan.leave()
+                raise
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # where there is something in it, it stays
                 folder.rmdir()
         raise
     return ScoreTable.open(folder)
 
 
-def _run(plan: Plan, model: nn.Module, executor: Executor, *, overwrite: bool, shown: bool) -> None:
-    """Do what is missing of a plan."""
+def _run(
+    plan: Plan, model: nn.Module, executor: Executor, *, overwrite: bool, progress: bool
+) -> None:
+    """Do what is missing of a plan, after comparing the data with what is done."""
     todo = plan.todo()
-    known = plan.begun() if overwrite else plan.finished(todo)
+    unfinished = set() if overwrite else {piece.shard for piece in todo}
+    inputs = plan.table.layout["inputs"]
+    known = [i for i in range(len(plan.bounds)) if str(i) in inputs and i not in unfinished]
     if known:
         rows = sum(plan.table.shards[shard] for shard in known)
         try:
-            with bar("checking", rows, 0, shown=shown) as advance:
+            with bar("checking", rows, 0, progress=progress) as advance:
                 plan.check_inputs(known, advance)
         except InvalidInput:
             if not overwrite:
                 raise
-            plan.claim.clear()
+            plan.clear()
             todo = plan.todo()
     if todo:
-        if plan.claim.replaces and not isinstance(executor, LocalExecutor):
-            plan.claim.take()  # of several processes, one would remove what another has scored
         total = len(plan.epochs) * plan.data.n * len(plan.members)
-        done = total - sum(map(plan.rows, todo))
-        with bar("scoring", total, done, shown=shown) as advance:
+        done = total - sum(map(plan.count_rows, todo))
+        with bar("scoring", total, done, progress=progress) as advance:
             executor.run(plan, model, todo, advance)
     plan.finish()
 
 
 @contextmanager
-def bar(what: str, total: int, done: int, *, shown: bool) -> Iterator[Any]:
-    """A bar with the time left; gives what is to be told of rows done."""
+def _lock(folder: Path, *, shows: bool) -> Iterator[None]:
+    """Let one process at a time score into a folder; others wait, and find what it has done."""
+    lock = FileLock(folder / LOCK, thread_local=False, fallback_to_soft=False)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if shows:
+                said = f"Another process is scoring into {folder}. Waiting for it to end."
+                Console(stderr=True).print(said, highlight=False, soft_wrap=True)
+            lock.acquire()
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise _files.cannot_write(f"to {folder}", error) from None
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            with suppress(OSError):
+                (folder / LOCK).unlink()  # whoever waits notices, and makes a new one
+            lock.release()
+
+
+@contextmanager
+def bar(what: str, total: int, done: int, *, progress: bool) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar with the time left; yield a function that counts rows."""
     columns = (
         TextColumn(what),
         BarColumn(),
@@ -160,6 +198,6 @@ def bar(what: str, total: int, done: int, *, shown: bool) -> Iterator[Any]:
         TextColumn("rows ·"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as shown_bar:
-        task = shown_bar.add_task(what, total=total, completed=done)
-        yield lambda rows: shown_bar.advance(task, rows)
+    with Progress(*columns, console=Console(stderr=True), disable=not progress) as shown:
+        task = shown.add_task(what, total=total, completed=done)
+        yield lambda rows: shown.advance(task, rows)

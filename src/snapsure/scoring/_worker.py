@@ -1,4 +1,4 @@
-"""Doing the pieces of a plan in this process, one after the other."""
+"""Do the pieces of a plan in this process, one after the other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,15 @@ from torch import nn
 from snapsure import _validate
 from snapsure._types import Ints
 from snapsure.networks._data import Digest, first_rows, row_count, to_device
-from snapsure.networks._runner import Runner, Slot
+from snapsure.networks._runner import Columns, Runner, Slot
 from snapsure.networks._trace import clone
-from snapsure.scoring._kept import Kept, OtherRows
-from snapsure.scoring._plan import Piece, Plan
+from snapsure.scoring._plan import Done, Piece, Plan
 
 Advance = Callable[[int], None]
 
 
 class Worker:
-    """Does pieces; a group of snapshots stays loaded until a piece of others comes."""
+    """Do pieces. A group of snapshots stays loaded until a piece of others comes."""
 
     def __init__(self, plan: Plan, model: nn.Module, device: torch.device | None = None) -> None:
         self._plan = plan
@@ -27,111 +26,100 @@ class Worker:
         self._prepared: dict[Slot, list[Any]] = {}
         self._sample: Any = None
 
-    def do(self, piece: Piece, advance: Advance) -> None:
-        """Do what is missing of a piece, and write it."""
+    def do(self, piece: Piece, advance: Advance) -> Done:
+        """Do a piece, write its files, and return their hashes."""
         try:
-            self._do(piece, advance)
-        except BaseException as error:
-            # What made it fail may be too little memory: the next piece starts with all of it.
+            self._runner.load(piece.epochs)
+            if piece.shard is None:
+                self._prepare(piece.epochs)
+                return Done({}, {})
+            self._open_prepared(piece.epochs)
+            return self._score(piece.epochs, piece.shard, advance)
+        except BaseException:
+            # The cause may be too little memory: the next piece starts with all of it.
             self._runner.clear()
             self._prepared = {}
-            # Another process that scores the same, and was faster, removes what it needs no more.
-            if not (isinstance(error, OSError) and self._plan.is_over(piece)):
-                raise
+            raise
 
-    def _do(self, piece: Piece, advance: Advance) -> None:
-        missing = self._plan.missing(piece)
-        if not missing.epochs:
-            return
-        self._runner.load(missing.epochs)
-        if missing.shard is None:
-            self._prepare(missing.epochs)
-        else:
-            self._open_prepared(missing.epochs)
-            self._score(missing.epochs, missing.shard, advance)
+    def _score(self, epochs: tuple[int, ...], shard: int, advance: Advance) -> Done:
+        """Run every batch of a shard through every snapshot."""
+        plan, runner, members = self._plan, self._runner, range(len(self._plan.members))
+        low, high = plan.bounds[shard]
+        known = None if plan.final in epochs else plan.table.read_new("y_hat", None, shard)
+        done, digest = Done({}, {}), Digest()
+        true: list[Ints] = []
+        parts: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
 
-    def _score(self, epochs: tuple[int, ...], shard: int, advance: Advance) -> None:
-        """What is left of a shard, and then all of it to its files."""
-        kept = Kept(self._plan.kept_folder(shard), epochs, ("labels", *self._plan.names))
-        try:
-            y, digest = self._pass(epochs, shard, kept, advance)
-        except OtherRows:  # nothing of the shard is done yet: it begins again
-            kept.forget()
-            kept = Kept(self._plan.kept_folder(shard), epochs, ("labels", *self._plan.names))
-            y, digest = self._pass(epochs, shard, kept, advance)
-        final, table, scored = self._plan.final, self._plan.table, kept.columns()
-        self._plan.claim.take()
-        self._plan.note_inputs(shard, digest)
-        left = self._plan.missing(Piece(epochs, shard)).epochs  # others may have been faster
-        for epoch, columns in scored.items():
-            if epoch not in left:
-                continue
-            if epoch == final:
-                if y is not None:
-                    table.write("y", None, shard, y)
-                table.write("y_hat", None, shard, columns["labels"])
-            for name in (*self._plan.names, "labels"):  # last what tells that all is there
-                table.write(name, epoch, shard, columns[name])
-        kept.forget()
-
-    def _pass(
-        self, epochs: tuple[int, ...], shard: int, kept: Kept, advance: Advance
-    ) -> tuple[Ints | None, str]:
-        """One pass over the rows of a shard, each batch going through every snapshot."""
-        final, start = self._plan.final, self._plan.bounds[shard][0]
-        known = None if final in epochs else np.array(self._plan.table.read("y_hat", None, shard))
-        members = range(len(self._plan.members))
-        labels: list[Ints | None] = []
-        at, digest = 0, Digest()
-        for batch, y in self._plan.data.batches(*self._plan.bounds[shard]):
+        at = low
+        for batch, y in plan.data.batches(low, high):
             digest.add(batch, y)
-            inputs, rows = to_device(batch, self._runner.device), row_count(batch)
-            so_far = digest.hex()
-            y_hat = None if known is None else known[at : at + rows]
+            true += [] if y is None else [y]
+            inputs, rows = to_device(batch, runner.device), row_count(batch)
+            y_hat = None if known is None else known[at - low : at - low + rows]
             for epoch in epochs:  # the final one is the first of its group
-                columns = kept.known(epoch, at, rows)
-                if columns is None:
-                    prepared = [self._prepared[member, epoch] for member in members]
-                    columns = self._runner.score(epoch, inputs, y_hat, prepared, start + at)
-                    if y is not None and self._runner.classes is not None:
-                        _validate.in_range(y, self._runner.classes, "labels of `data`", start + at)
+                prepared = [self._prepared[member, epoch] for member in members]
+                columns = runner.score(epoch, inputs, y_hat, prepared, at)
+                if y is not None and runner.classes is not None:
+                    _validate.in_range(y, runner.classes, "labels of `data`", at)
                 y_hat = columns["labels"] if y_hat is None else y_hat
-                kept.add(epoch, columns, at + rows, so_far)
+                parts[epoch].append(columns)
                 advance(rows * len(members))
-                if kept.due:
-                    self._plan.claim.take()
-                    kept.write()
-            labels.append(y)
+                # At once, because a batch may take long, and what is written is not lost.
+                if at + rows == high:
+                    done.inputs[str(shard)] = digest.hex()
+                    written = self._write(epoch, shard, parts[epoch], true, done.inputs)
+                    done.hashes.update(written.hashes)
             at += rows
-        return None if labels[0] is None else np.concatenate(labels), so_far  # type: ignore[arg-type]
+        return done
+
+    def _write(
+        self,
+        epoch: int,
+        shard: int,
+        parts: list[Columns],
+        true: list[Ints],
+        inputs: dict[str, str],
+    ) -> Done:
+        """Write all columns of a snapshot on a shard, and record them."""
+        plan = self._plan
+        plan.check_digest(shard, inputs[str(shard)])
+        plan.begin()
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        pieces = {(name, epoch): columns[name] for name in ("labels", *plan.names)}
+        if epoch == plan.final:
+            pieces["y_hat", None] = columns["labels"]  # type: ignore[index]
+            if true:
+                pieces["y", None] = np.concatenate(true)  # type: ignore[index]
+        for (name, of), values in pieces.items():
+            plan.table.write(name, of, shard, values)
+        keys = [plan.table.key(name, of, shard) for name, of in pieces]
+        done = Done({key: plan.table.hashes[key] for key in keys}, inputs)
+        plan.record(done)
+        return done
 
     def _prepare(self, epochs: tuple[int, ...]) -> None:
+        """Let κ functions see other data under each snapshot."""
+        plan, runner = self._plan, self._runner
         if self._sample is None:
-            first, _ = next(self._plan.data.batches(*self._plan.bounds[0]))
-            self._sample = clone(first_rows(first))
-        self._runner.probe(epochs, self._sample)
-        folders = self._runner.slots(epochs)
-        self._plan.claim.take()
+            self._sample = clone(first_rows(next(plan.data.batches(*plan.bounds[0]))[0]))
+        networks = runner.probe(epochs, self._sample)
+        plan.begin()
         try:
             with torch.inference_mode():
-                for kappa in self._plan.kappas:
-                    kappa.prepare(
-                        self._runner.networks(epochs),
-                        [self._plan.folder(kappa, *slot) for slot in folders],
-                    )
+                for kappa in plan.kappas:
+                    folders = [plan.preparation(kappa, *slot) for slot in runner.slots(epochs)]
+                    kappa.prepare(networks, folders)
         except BaseException:
             for epoch in epochs:
-                self._plan.forget_prepared(epoch)
+                plan.forget_prepared(epoch)
             raise
         for epoch in epochs:
-            self._plan.note_prepared(epoch)
+            plan.note_prepared(epoch)
 
     def _open_prepared(self, epochs: tuple[int, ...]) -> None:
+        plan, device = self._plan, self._runner.device
         self._prepared = {
             slot: self._prepared.get(slot)
-            or [
-                kappa.prepared(self._plan.folder(kappa, *slot), self._runner.device)
-                for kappa in self._plan.kappas
-            ]
+            or [kappa.prepared(plan.preparation(kappa, *slot), device) for kappa in plan.kappas]
             for slot in self._runner.slots(epochs)
         }

@@ -13,10 +13,10 @@ from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table._pieces import (
     RESERVED,
     TABLE,
-    described,
-    layout_in,
-    replacing,
-    writer_of,
+    Pieces,
+    make_layout,
+    read_layout,
+    replace_table,
 )
 
 if TYPE_CHECKING:
@@ -343,15 +343,15 @@ class ScoreTable:
             If the folder holds unfinished scores, which would be mixed with these.
         """
         epochs, shards = self.epochs.tolist(), [self.y_hat.size]
-        layout = described(
+        layout = make_layout(
             self.names,
             epochs,
             shards,
-            self.y is not None,
+            has_labels=self.y is not None,
             has_logits=self.logits is not None,
             provenance=self.provenance,
         )
-        with replacing(Path(path), layout) as writer:
+        with replace_table(Path(path), layout) as writer:
             for i, epoch in enumerate(epochs):
                 writer.write("labels", epoch, 0, self.labels[i])
                 for name, kappa in self._kappas.items():
@@ -367,13 +367,14 @@ class ScoreTable:
         """Read a table from its folder; files are memory-mapped until they are stacked."""
         folder = Path(path)
         while True:
-            layout = layout_in(folder)
-            if layout is None:
+            layout = read_layout(folder)
+            if layout is None or not layout["finished"]:
+                got = f"no {TABLE}" if layout is None else "scores that are not finished"
                 raise InvalidInput(
-                    f"{folder} must hold a finished score table, got no {TABLE}. "
+                    f"{folder} must hold a finished score table, got {got}. "
                     "Check the path, or let scoring finish."
                 )
-            reader = writer_of(folder, layout)
+            reader = Pieces(folder, layout)
             try:
                 return cls(
                     {name: reader.read_all(name) for name in layout["names"]},
@@ -385,7 +386,7 @@ class ScoreTable:
                     provenance=layout["provenance"],
                 )
             except CorruptFile:
-                if layout_in(folder) == layout:
+                if read_layout(folder) == layout:
                     raise  # otherwise another process has replaced the table: read that one
 
 

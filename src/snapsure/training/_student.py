@@ -4,6 +4,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
 from snapsure import _files, _json, _validate
+from snapsure._types import Ints
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators import AES, Final
-from snapsure.networks._data import Rows
+from snapsure.networks._data import Digest, Rows, concatenate
 from snapsure.networks._factory import make_network
 from snapsure.networks._network import call
 from snapsure.predictor import Predictor
@@ -28,21 +30,21 @@ from snapsure.scoring._score import bar
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
-from snapsure.training._difference import Difference
+from snapsure.table import ScoreTable
 from snapsure.training._epochs import (
+    FILES,
     History,
-    ahead,
-    keep,
-    mixed,
-    own_chance,
+    describe_time_left,
+    launch_fabric,
+    load_state,
+    mix_seeds,
+    read_ahead,
     read_history,
     refuse_another,
-    resume,
+    save_state,
     seed_all,
-    time_left,
+    separate_randomness,
 )
-from snapsure.training._fabric import launched
-from snapsure.training._points import Points, classes_of, inputs_digest
 from snapsure.training._targets import Targets, epochs_from
 
 if TYPE_CHECKING:
@@ -54,9 +56,83 @@ MakeSchedule = Callable[[Optimizer], LRScheduler]
 
 _ABOUT = "student.json"
 _SAME = "snapshots, data, start, epochs, batch size, seed, optimizer, devices and precision"
-_WRITTEN = re.compile(r"student\.json|history\.json|last\.pt")
+_WRITTEN = re.compile(rf"student\.json|{FILES.pattern}")
 _STUDENT, _FINAL = 1, 2  # epochs of the pair that answers as the old network did
 _MEMORY = 4 << 30
+
+
+class _Examples:
+    """Labelled and unlabelled inputs, numbered together, with their targets."""
+
+    def __init__(self, rows: Sequence[Rows], targets: Sequence[Targets]) -> None:
+        self._rows, self._targets = rows, targets
+        self._ends = np.cumsum([part.n for part in rows])
+        self.n = int(self._ends[-1])
+
+    def take(self, index: Tensor) -> tuple[Any, Tensor]:
+        """Return inputs and targets of some rows, those of one set before those of the next."""
+        numbers: Ints = index.numpy()
+        found = []
+        for i, (rows, targets) in enumerate(zip(self._rows, self._targets, strict=True)):
+            begin = self._ends[i] - rows.n
+            own = numbers[(numbers >= begin) & (numbers < self._ends[i])] - begin
+            if own.size:
+                found.append((rows.take(own), targets.take(own)))
+        if len(found) == 1:
+            return found[0]
+        return concatenate([part[0] for part in found]), torch.cat([part[1] for part in found])
+
+
+def _hash_inputs(rows: Rows) -> list[Any]:
+    """Return what tells inputs from all others, without their labels."""
+    digest = Digest()
+    for inputs, _ in rows.batches():
+        digest.add(inputs, None)
+    return [rows.n, digest.hex()]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the answers of a student differ from those of the network that it learned from.
+
+    Attributes
+    ----------
+    points : int
+        Number of examples compared.
+    error_before, error : float
+        Error rates of the network and of the student.
+    agreement : float
+        Share of the examples with the same answer.
+    lost, won : int
+        Answers that were right and are wrong now, and the reverse.
+    """
+
+    points: int
+    error_before: float
+    error: float
+    agreement: float
+    lost: int
+    won: int
+
+    def __str__(self) -> str:
+        """Describe it in a sentence."""
+        return (
+            f"on {self.points:,} examples the error is {self.error:.1%}, before "
+            f"{self.error_before:.1%}; {self.agreement:.1%} of the answers are the same, "
+            f"{self.lost:,} that were right are wrong now, {self.won:,} that were wrong are right"
+        )
+
+    @classmethod
+    def between(cls, before: ScoreTable, now: ScoreTable) -> "Difference":
+        """Compare the final answers of two tables of the same labelled examples."""
+        return cls(
+            points=now.y_hat.size,
+            error_before=float(before.errors.mean()),
+            error=float(now.errors.mean()),
+            agreement=float((before.y_hat == now.y_hat).mean()),
+            lost=int((now.errors & ~before.errors).sum()),
+            won=int((before.errors & ~now.errors).sum()),
+        )
 
 
 class Student:
@@ -145,8 +221,7 @@ class Student:
         parts = [("data", data), ("unlabelled", unlabelled)]
         self._rows = [Rows.of(given, name) for name, given in parts if given is not None]
         for rows in self._rows:
-            if not rows.divisible:
-                rows.take(np.zeros(1, np.int64))  # refuses what can only be read in order
+            rows.take(np.zeros(1, np.int64))  # refuses what can only be read in order
         self.epochs = _validate.count(epochs, "epochs")
         self.batch_size = _validate.count(batch_size, "batch_size")
         self._optimizer = optimizer or _sgd
@@ -173,9 +248,9 @@ class Student:
 
     def fit(self) -> "Student":
         """Compute the targets, and train; or what is left of it."""
-        with own_chance():
+        with separate_randomness():
             self._refuse_one_network()
-            fabric = self._fabric or launched()
+            fabric = self._fabric or launch_fabric()
             self._claim(fabric)
             if not self.finished:
                 network = self._trained(fabric, self._targets(fabric))
@@ -257,7 +332,7 @@ class Student:
             "snapshots": [
                 member.sha256(epoch) for epoch in self._taught for member in self._snapshots.members
             ],
-            "data": [inputs_digest(rows) for rows in self._rows],
+            "data": [_hash_inputs(rows) for rows in self._rows],
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "seed": self.seed,
@@ -300,7 +375,7 @@ class Student:
             targets = Targets(self.folder / f"targets-{i}", rows)
             rank, world = fabric.global_rank, fabric.world_size
             total = rows.n * self.teachers
-            with bar("targets", total, 0, shown=self._progress and not rank) as advance:
+            with bar("targets", total, 0, progress=self._progress and not rank) as advance:
                 targets.compute(
                     self._made(),
                     self._snapshots,
@@ -315,9 +390,9 @@ class Student:
         return found
 
     def _trained(self, fabric: "Fabric", targets: Sequence[Targets]) -> nn.Module:
-        seed_all(mixed(self.seed))
+        seed_all(mix_seeds(self.seed))
         network = self._made()
-        points = Points(self._rows, [each.open(classes_of(network, each.rows)) for each in targets])
+        points = _Examples(self._rows, [each.open() for each in targets])
         optimizer = self._optimizer(network.parameters())
         schedule = self._schedule(optimizer)
         model, running = fabric.setup(network, optimizer)
@@ -327,7 +402,7 @@ class Student:
             "schedule": schedule,
             "precision": fabric.strategy.precision,
         }
-        history = resume(self.folder, saved)
+        history = load_state(self.folder, saved)
         for epoch in range(len(history) + 1, self.epochs + 1):
             begin = time.monotonic()
             entry = self._epoch(epoch, fabric, model, running, points)
@@ -339,23 +414,23 @@ class Student:
             schedule.step()
             history.append({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
             if fabric.is_global_zero:
-                keep(self.folder, saved, history)
+                save_state(self.folder, saved, history)
                 self._tell(history)
             fabric.barrier()
         return network
 
     def _epoch(
-        self, epoch: int, fabric: "Fabric", model: Any, optimizer: Any, points: Points
+        self, epoch: int, fabric: "Fabric", model: Any, optimizer: Any, points: _Examples
     ) -> dict[str, float]:
         rank, world = fabric.global_rank, fabric.world_size
-        shared = torch.Generator().manual_seed(mixed(self.seed, epoch))
-        seed_all(mixed(self.seed, epoch, rank, 1))  # what dropout and `augment` draw from
+        shared = torch.Generator().manual_seed(mix_seeds(self.seed, epoch))
+        seed_all(mix_seeds(self.seed, epoch, rank, 1))  # what dropout and `augment` draw from
         order = torch.randperm(points.n, generator=shared)[rank::world][: points.n // world]
         size = max(1, self.batch_size // world)
         batches = torch.tensor_split(order, -(-len(order) // size))
         model.train()
         loss, same, seen = 0.0, 0, 0
-        for inputs, wanted in ahead(points.take, batches):
+        for inputs, wanted in read_ahead(points.take, batches):
             inputs, wanted = fabric.to_device((inputs, wanted))
             inputs = inputs if self._augment is None else self._augment(inputs)
             logits = call(model, inputs, len(wanted))
@@ -371,10 +446,10 @@ class Student:
 
     def _tell(self, history: History) -> None:
         if self._progress:
-            entry = history[-1]
+            entry, left = history[-1], describe_time_left(history, self.epochs)
             self._console.print(
                 f"epoch {entry['epoch']} of {self.epochs}: loss {entry['loss']:.3f}, agrees with "
-                f"{entry['agreement']:.1%} of the targets, {time_left(history, self.epochs)}",
+                f"{entry['agreement']:.1%} of the targets, {left}",
                 highlight=False,
                 soft_wrap=True,
             )
