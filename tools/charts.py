@@ -9,7 +9,7 @@ import numpy as np
 from snapsure import AES, eaurc
 from snapsure._types import Floats, Ints
 from snapsure.paper.archive import Experiment
-from snapsure.report.colours import COLOURS, GREEN, GUIDE, RED
+from snapsure.report.charts import COLOURS, GREEN, GUIDE, RED
 
 SUREST = 5000  # examples
 

@@ -9,28 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-import snapsure
 from snapsure import ScoreTable, compare, evaluate
 from snapsure.errors import InvalidInput
-from snapsure.evaluation import trajectories
+from snapsure.evaluation import choose, trajectories
 from snapsure.evaluation._trajectories import best_curve
 from snapsure.metrics import rc_curve
-from snapsure.report import charts, findings, pictures
-from snapsure.report.colours import ACCURACY, COLOURS, kind_of
+from snapsure.report import charts, pictures
+from snapsure.report.charts import COLOURS, kind_of
+from snapsure.report.findings import find
 from snapsure.report.pictures import Box, place_labels
-from tests.support.runs import run_of
+from tests.support.report import scored
 
 GROUPS = ("the surest", "the least sure")
 
 
 @pytest.fixture(scope="module")
 def table() -> ScoreTable:
-    return run_of(0).table
+    return scored()
 
 
 @pytest.fixture(scope="module")
 def comparison():
-    return compare({"first_set": run_of(0), "second": run_of(1, y_of=1)})
+    return compare({"first_set": scored(), "second": scored(seed=1)})
 
 
 def curves_of(table):
@@ -56,53 +56,42 @@ def parts(spec):
             yield from parts(part)
 
 
-def colours(spec):
-    """Each name that a specification gives a colour, with it."""
-    scales = [part["color"]["scale"] for part in parts(spec) if "scale" in part.get("color", {})]
-    pairs = {pair for scale in scales for pair in zip(scale["domain"], scale["range"], strict=True)}
-    assert pairs
-    return pairs
+def styles(spec, channel):
+    """Each name that a specification gives a colour or a dash, with it."""
+    scales = [part[channel]["scale"] for part in parts(spec) if "scale" in part.get(channel, {})]
+    return {
+        (name, str(value))
+        for scale in scales
+        for name, value in zip(scale["domain"], scale["range"], strict=True)
+    }
 
 
-@pytest.mark.slow
-def test_a_kind_has_one_colour_everywhere(table, comparison):
-    found = findings.find(table, None, 0, 1)
-    shown = evaluate(table).boards["softmax"]
+def test_a_method_has_one_colour_and_one_dash_everywhere(table, comparison):
+    found = find(table, choose(table, risk=0.3), 0.3)
     specs = {
-        "page, curves": charts.rc_chart(found.curves, 0.8),
-        "page, board": charts.board_chart(comparison.pooled),
-        "page, evaluation": charts.board_chart(shown),
+        "page, curves": charts.draw_risk(found, 0.8),
+        "page, board": charts.draw_board(comparison.pooled),
+        "page, evaluation": charts.draw_board(evaluate(table).boards["softmax"]),
         "figure": pictures.draw_panels(*curves_of(table)),
         "leaderboard": pictures.draw_boards(comparison.every, comparison.level),
     }
     for where, spec in specs.items():
-        pairs = colours(spec)
+        pairs = styles(spec, "color")
         assert pairs == {(name, COLOURS[kind_of(name)]) for name, _ in pairs}, where
         assert COLOURS["AES"] in dict(pairs).values(), where
-    reliability = dict(colours(charts.reliability_chart(found)))
-    assert reliability["AES, Platt"] == COLOURS["AES"]
-    assert reliability["final κ, Platt"] == COLOURS["final"]
+    reliability = charts.draw_reliability(found)
+    assert dict(styles(reliability, "color"))[found.method] == COLOURS[found.method]
+    dashes = [
+        dict(styles(spec, "strokeDash"))[found.method]
+        for spec in (specs["page, curves"], reliability)
+    ]
+    assert dashes[0] == dashes[1]
 
 
 def test_methods_that_meet_differ_in_colour():
-    assert len({COLOURS[kind] for kind in ("AES", "PES", "LES", "final", "other")}) == 5
-    assert [kind_of(name) for name in ("PES (paper)", "final", "AESthetics")] == [
-        "PES",
-        "final",
-        "other",
-    ]
-
-
-def test_colours_are_written_in_one_place():
-    package = Path(snapsure.__file__).parent
-    written = {*COLOURS.values(), ACCURACY}
-    found = {
-        path.relative_to(package).as_posix()
-        for ending in ("py", "js", "css", "html")
-        for path in package.rglob(f"*.{ending}")
-        if any(colour in path.read_text(encoding="utf-8").lower() for colour in written)
-    }
-    assert found == {"report/colours.py", "estimators/registry.py"}
+    assert len({*COLOURS.values()}) == len(COLOURS)
+    names = ("PES (paper)", "final softmax", "AES, calibrated", "AESthetics")
+    assert [kind_of(name) for name in names] == ["PES", "final", "AES", "other"]
 
 
 def test_risk_coverage_curves_are_those_given(table):
@@ -162,7 +151,7 @@ def test_every_point_of_a_board_is_drawn_once(comparison):
         points = [part for part in panel["layer"] if part["mark"]["type"] == "point"]
         drawn = [row["method"] for part in points for row in part["data"]["values"]]
         assert sorted(drawn) == sorted(board.label(row) for row in board.rows)
-        below = {row["method"] for row in points[1]["data"]["values"]}
+        below = {row["method"] for part in points[1:] for row in part["data"]["values"]}
         top = max(5.0, *(row.saved.high for row in board.rows))
         assert below == {board.label(row) for row in board.rows if row.saved.estimate < -top}
 

@@ -63,6 +63,11 @@ def write_source(table: Path, model: str, snapshots: Path, prefix: str | None) -
     _files.write_bytes(table / _SOURCE, _json.text(content))
 
 
+def has_source(table: Path) -> bool:
+    """Say whether `snapsure score` wrote a table, so that `snapsure fit` finds its network."""
+    return (table / _SOURCE).exists()
+
+
 def read_source(
     table: Path, model: str | None, snapshots: str | None, prefix: str | None
 ) -> tuple[str, str, str | None]:

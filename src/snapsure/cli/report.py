@@ -20,7 +20,7 @@ def report(
     kappa: Annotated[str | None, typer.Option(help="Which κ.", show_default="the first")] = None,
     risk: Annotated[
         float | None,
-        typer.Option(help="Error rate to promise, such as 0.02.", show_default="a round one"),
+        typer.Option(help="Error limit to promise, such as 0.02.", show_default="a round one"),
     ] = None,
     images: Annotated[
         Path | None,
@@ -39,14 +39,14 @@ def report(
     """Write one HTML page: what to use, what to accept, and which examples to look at."""
     with report_errors("run the same command again"):
         from snapsure.evaluation import compare
-        from snapsure.report.page import Report, origin_of
+        from snapsure.report.page import Report, describe_origin
         from snapsure.table import ScoreTable
 
         _tables.refuse_repeats(tables)
         scores = {str(path): ScoreTable.open(path) for path in tables}
         origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
         for name, table in scores.items():
-            origin |= origin_of(table, name)
+            origin |= describe_origin(table, name)
         with Console(stderr=True).status("resampling …"):
             page = Report(
                 next(iter(scores.values())) if len(scores) == 1 else scores,
@@ -58,6 +58,7 @@ def report(
                 classes=None if classes is None else _data.read_lines(classes, "--classes"),
                 origin=origin,
                 contest=compare(_tables.open_runs(tables), seed=seed) if contest else None,
+                folder=tables[0] if _tables.has_source(tables[0]) else None,
                 seed=seed,
             ).save(out)
         typer.echo(f"written: {page}")

@@ -20,7 +20,7 @@ from snapsure.evaluation import Board, Choice, choose, compare
 from snapsure.paper._side_by_side import side_by_side
 from snapsure.paper.words import EPOCHS, LANGUAGES, load, network, spelt, train
 from snapsure.predictor import Predictor
-from snapsure.report.page import Report, origin_of
+from snapsure.report.page import Report, describe_origin
 from snapsure.report.tables import Column, Table, interval, thousandths, to_terminal
 from snapsure.scoring import score
 from snapsure.snapshots import Recorder, SnapshotStore
@@ -167,7 +167,7 @@ def _write_page(folder: Path, tables: Sequence[ScoreTable], texts: Sequence[str]
     named = {f"seed {seed}": table for seed, table in zip(SEEDS, tables, strict=True)}
     origin = {"command": f"snapsure demo --out {folder}"}
     for name, table in named.items():
-        origin |= origin_of(table, name)
+        origin |= describe_origin(table, name)
     return Report(
         named,
         risk=RISK,

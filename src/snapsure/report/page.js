@@ -1,5 +1,4 @@
-// Shows what the page's data say. All numbers were computed before; here they are looked up.
-const data = JSON.parse(document.getElementById("data").textContent);
+// Shows the page's data. Every number is computed before; here it is looked up.
 const views = new Map();
 
 function theme() {
@@ -12,57 +11,58 @@ function theme() {
     axis: { labelColor: ink, titleColor: soft, gridColor: line, domainColor: line, tickColor: line },
     legend: { labelColor: ink, labelLimit: 240 },
     rule: { color: ink },
+    text: { color: ink },
   };
 }
 
 async function draw() {
-  for (const part of document.querySelectorAll("[data-charts]")) {
-    const id = part.dataset.charts;
-    for (const place of part.querySelectorAll("[data-chart]")) {
-      const name = place.dataset.chart;
-      const options = { actions: false, renderer: "svg", config: theme() };
-      const { view } = await window.vegaEmbed(place, data[id].charts[name], options);
-      views.set(`${id} ${name}`, view);
-    }
-    if (part.dataset.chapter) update(part);
+  for (const place of document.querySelectorAll("[data-chart]")) {
+    const spec = JSON.parse(place.parentElement.querySelector("script").textContent);
+    const options = { actions: false, renderer: "svg", config: theme() };
+    views.set(place, (await window.vegaEmbed(place, spec, options)).view);
   }
+  document.querySelectorAll("form.decide").forEach(update);
   document.body.dataset.ready = "yes";
 }
 
 const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
+const data = new Map();
+for (const form of document.querySelectorAll("form.decide")) {
+  data.set(form, JSON.parse(form.querySelector("script").textContent));
+}
 
-function update(chapter) {
-  const id = chapter.dataset.chapter;
-  const part = (role) => chapter.querySelector(`[data-role="${role}"]`);
-  const each = data[id].positions[part("score").value];
-  const steps = Number(part("coverage").max);
+function update(form) {
+  const part = (role) => form.querySelector(`[data-role="${role}"]`);
+  const each = data.get(form)[part("score").value];
   const i = Number(part("coverage").value) - 1;
-  const asked = percent((i + 1) / steps);
-  part("asked").textContent = asked;
-  part("coverage").setAttribute("aria-valuetext", `${asked} of the points`);
-  part("which").textContent = part("score").selectedOptions[0].textContent;
+  part("coverage").setAttribute("aria-valuetext", `${percent(each.coverage[i])} of the answers`);
   part("coverage-shown").textContent = percent(each.coverage[i]);
-  part("theta").textContent = each.shown[i];
+  part("theta").textContent = each.written[i];
   part("theta").dataset.whole = String(each.theta[i]);
   part("risk").textContent = percent(each.risk[i], 2);
-  part("interval").textContent = `${percent(each.low[i], 2)} … ${percent(each.high[i], 2)}`;
-  part("handed").textContent = each.handed[i].toLocaleString("en-US");
+  part("interval").textContent = `(${percent(each.low[i], 2)} … ${percent(each.high[i], 2)})`;
+  part("reviewed").textContent = each.reviewed[i].toLocaleString("en-US");
   part("bound").textContent = percent(each.bounds[part("delta").value][i], 2);
+  const recommended = i + 1 === Number(form.dataset.start) && part("score").selectedIndex === 0;
+  if (part("promise")) part("promise").textContent = recommended ? "(here)" : "(not here)";
+  part("reset").disabled = recommended;
   if (part("strange")) part("strange").textContent = percent(each.strange[i]);
   // One sentence when the hand rests, not six at every step.
-  clearTimeout(chapter.speech);
-  chapter.speech = setTimeout(() => {
+  clearTimeout(form.speech);
+  form.speech = setTimeout(() => {
     const [accepted, risk, bound] = ["coverage-shown", "risk", "bound"].map((role) => part(role).textContent);
     part("status").textContent = `${accepted} accepted, risk ${risk}, at most ${bound}`;
   }, 600);
-  const view = views.get(`${id} rc`);
-  if (view) view.signal("coverage", each.coverage[i]).runAsync();
+  for (const name of ["risk", "difference"]) {
+    const view = views.get(form.parentElement.querySelector(`[data-chart="${name}"]`));
+    if (view) view.signal("coverage", each.coverage[i]).runAsync();
+  }
 }
 
-async function copy(chapter) {
+async function copy(form) {
   let done = true;
-  const button = chapter.querySelector('[data-role="copy"]');
-  const number = chapter.querySelector('[data-role="theta"]');
+  const button = form.querySelector('[data-role="copy"]');
+  const number = form.querySelector('[data-role="theta"]');
   const text = number.dataset.whole;
   try {
     await navigator.clipboard.writeText(text);
@@ -79,16 +79,22 @@ async function copy(chapter) {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-for (const chapter of document.querySelectorAll("[data-chapter]")) {
-  chapter.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+for (const form of data.keys()) {
+  const part = (role) => form.querySelector(`[data-role="${role}"]`);
+  form.addEventListener("submit", (event) => event.preventDefault());
   for (const role of ["score", "delta", "coverage"]) {
-    chapter.querySelector(`[data-role="${role}"]`).addEventListener("input", () => update(chapter));
+    part(role).addEventListener("input", () => update(form));
   }
-  chapter.querySelector('[data-role="copy"]').addEventListener("click", () => copy(chapter));
-  update(chapter);
+  part("copy").addEventListener("click", () => copy(form));
+  part("reset").addEventListener("click", () => {
+    part("score").selectedIndex = 0;
+    part("coverage").value = form.dataset.start;
+    update(form);
+  });
+  update(form);
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-// A chart in what was folded has no width until it is opened.
+// A folded chart has no width until it is opened.
 const fit = () => dispatchEvent(new Event("resize"));
 for (const details of document.querySelectorAll("details:has([data-chart])")) {
   details.addEventListener("toggle", fit);
@@ -96,9 +102,9 @@ for (const details of document.querySelectorAll("details:has([data-chart])")) {
 // A link to a folded chapter opens it.
 function open() {
   const chapter = location.hash && document.getElementById(location.hash.slice(1));
-  if (chapter && chapter.matches("[data-chapter]")) {
-    const details = chapter.querySelector("details.chapter");
-    if (details) details.open = true;
+  const details = chapter && chapter.querySelector(":scope > details.chapter");
+  if (details) {
+    details.open = true;
     chapter.scrollIntoView();
   }
 }

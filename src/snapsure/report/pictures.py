@@ -13,9 +13,8 @@ from snapsure.errors import InvalidInput
 from snapsure.evaluation import Board, Result, Trajectories
 from snapsure.metrics import RCCurve
 from snapsure.report import charts
-from snapsure.report.charts import HINDSIGHT, Spec
-from snapsure.report.colours import COLOURS, GREEN, RED, kind_of
-from snapsure.report.findings import plain
+from snapsure.report.charts import GREEN, RED, Spec
+from snapsure.report.findings import HINDSIGHT, plain
 
 FONT_SIZE = 11
 _LETTER = 0.53 * FONT_SIZE  # the mean width of a letter, generously
@@ -105,16 +104,20 @@ def draw_panels(
     """Draw risk against coverage, panel by panel, with the best ranking in hindsight if given."""
     hindsight = {title: {HINDSIGHT: curve} for title, curve in (best or {}).items()}
     rows = {
-        title: charts.curve_rows(
-            _thin({**curves, **hindsight.get(title, {})}), ("coverage", "risk")
-        )
+        title: charts.curve_rows(_thin({**curves, **hindsight.get(title, {})}))
         for title, curves in panels.items()
     }
-    top = charts.settled([row for part in rows.values() for row in part], "risk")
-    names = dict.fromkeys(name for curves in panels.values() for name in curves)
-    colours = {name: COLOURS[kind_of(name)] for name in [*names, *([HINDSIGHT] * bool(best))]}
-    area, line = charts.rc_layers(colours, top, 10 if len(rows) == 1 else 2)
-    layers = [area, line] if best else [line]
+    # The first few points of a curve are noise up to 1, which would flatten everything else.
+    settled = [
+        row["risk"]
+        for part in rows.values()
+        for row in part
+        if row["coverage"] >= 0.1 and row["score"] != HINDSIGHT
+    ]
+    top = min(1.0, 1.15 * max(settled)) or 1.0
+    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    layers = charts.rc_layers(names, top, 10 if len(rows) == 1 else 2)
+    layers = layers if best else layers[1:]
     parts = [
         {"title": title, "data": {"values": part}, "layer": layers} for title, part in rows.items()
     ]
@@ -136,16 +139,16 @@ def draw_trajectories(
     """
     areas = areas or groups
     along, best = plain(epochs), int(epochs[result.best])
-    colours = dict(zip(groups, (GREEN, RED), strict=True))
     kappas = dict(zip(groups, (result.green_kappa, result.red_kappa), strict=True))
     legend = charts.LINE_LEGEND | {"orient": "bottom", "direction": "vertical", "offset": 4}
-    means = charts.lines("mean κ", along, kappas, colours, legend)
-    colours = dict(zip(areas, (GREEN, RED), strict=True))
+    means = charts.draw_lines("mean κ", along, kappas, [GREEN, RED], legend)
     surest, least = (
-        charts.lines("E-AURC ×10³", along, {name: values * 1e3}, colours)
-        for name, values in zip(areas, (result.green_eaurc, result.red_eaurc), strict=True)
+        charts.draw_lines("E-AURC ×10³", along, {name: values * 1e3}, [colour])
+        for name, values, colour in zip(
+            areas, (result.green_eaurc, result.red_eaurc), (GREEN, RED), strict=True
+        )
     )
-    surest["layer"].append(charts.best_rule(best))
+    surest["layer"].append(charts.draw_best_epoch(best))
     parts = [
         means | {"title": "confidence"},
         surest | {"title": f"{areas[0]}: best at epoch {best}"},

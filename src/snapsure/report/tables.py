@@ -22,7 +22,7 @@ from snapsure.table import ScoreTable
 _EXAMPLES = 5  # that a notebook shows of a score table
 _TEXT_WIDTH = 120
 _STYLE = {
-    True: "text-align: left; padding: 0.15em 0.6em",
+    True: "text-align: left; padding: 0.15em 0.6em; min-width: 6em",
     False: "text-align: right; padding: 0.15em 0.6em; white-space: nowrap",
 }
 _LATEX = {sign: rf"\{sign}" for sign in "%_&#{}$"} | {
@@ -114,7 +114,9 @@ def to_html(table: Table) -> str:
         first, *others = zip(row, styles, strict=True)
         cells = [cell('th scope="row"', *first), *(cell("td", *each) for each in others)]
         body.append(f"<tr>{''.join(cells)}</tr>")
-    caption = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""
+    caption = ""
+    if table.title:
+        caption = f'<caption style="text-align: left">{html.escape(table.title)}</caption>'
     return (
         f"<table>{caption}<thead><tr>{''.join(heads)}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody></table>"
@@ -167,6 +169,11 @@ def percent(share: float, digits: int = 1) -> str:
 def thousandths(area: float) -> str:
     """Write an area × 10³."""
     return f"{1e3 * area:.2f}"
+
+
+def write_limit(risk: float) -> str:
+    """Write an error limit with no more digits than it needs."""
+    return f"{100 * risk:.3g} %"
 
 
 def interval(ends: Interval) -> str:
