@@ -200,8 +200,11 @@ def test_light_and_dark(chromium, page_file, scheme):
 
 
 @needs_browser
-def test_a_phone_needs_no_sideways_scrolling_and_8000_pixels(chromium, page_file):
-    with opened(chromium, page_file, viewport={"width": 390, "height": 800}) as page:
+def test_a_phone_needs_no_sideways_scrolling_and_8000_pixels(chromium, table, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (900, 3, 16, 16), dtype=np.uint8)
+    report = Report(table, risk=RISK, images=images, classes=["cat", "dog", "horse", "ship"])
+    path = report.save(tmp_path / "phone.html")
+    with opened(chromium, path, viewport={"width": 390, "height": 800}) as page:
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert page.evaluate("document.documentElement.scrollHeight") <= 8000
         width = page.evaluate("document.querySelector('[data-chart=risk] svg').clientWidth")

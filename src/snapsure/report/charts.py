@@ -334,9 +334,11 @@ def draw_bins(found: Findings) -> Spec:
 def _style_reliability(found: Findings) -> tuple[Spec, Spec]:
     """Return colours and dashes; the κ that is not calibrated is grey."""
     names = [each.name for each in found.reliability]
-    colour = _colour("name", names)
+    # On a phone the names stand below each other.
+    legend = {**LINE_LEGEND, "columns": {"expr": "width < 420 ? 1 : 0"}}
+    colour = _colour("name", names, legend)
     colour["scale"]["range"][0] = COLOURS["other"]
-    return colour, _dash("name", names)
+    return colour, {**_dash("name", names), "legend": legend}
 
 
 def _chart(description: str) -> Spec:
