@@ -28,13 +28,13 @@ class Logits(Forward):
     def embedding(self, layer: str | None) -> Tensor:
         """Refuse, because only the logits are known."""
         raise InvalidInput(
-            "κ must need logits alone, got one that reads embeddings. Score with the network"
+            "κ must need logits alone, got one that reads embeddings. Score with the network."
         )
 
     def samples(self, sampling: Sampling) -> Iterator[Tensor]:
         """Refuse, because only the logits are known."""
         raise InvalidInput(
-            "κ must need logits alone, got one that samples dropout. Score with the network"
+            "κ must need logits alone, got one that samples dropout. Score with the network."
         )
 
     def rates(self, sampling: Sampling) -> Mapping[str, float]:

@@ -82,7 +82,7 @@ class MCDropout(Kappa):
         if statistic not in _STATISTICS:
             raise InvalidInput(
                 f"`statistic` must be one of {', '.join(_STATISTICS)}, got {statistic!r}. Choose "
-                "one of these"
+                "one of these."
             )
         self._statistic = statistic
         if statistic != "mean":
@@ -248,6 +248,6 @@ def _check_layers(layers: str | Sequence[str]) -> str | tuple[str, ...]:
         remedy = f"Write [{layers!r}] for one name" if isinstance(layers, str) else "Name a dropout"
         raise InvalidInput(
             f'`layers` must be "all", "last" or a sequence of module names, got {layers!r}. '
-            f"{remedy}"
+            f"{remedy}."
         )
     return tuple(sorted({*names}))

@@ -61,7 +61,7 @@ class NeighbourKappa(Kappa):
                 if y is None:
                     raise InvalidInput(
                         "`reference` must come with labels, got inputs alone. "
-                        "Pass (inputs, labels) or a data set of pairs"
+                        "Pass (inputs, labels) or a data set of pairs."
                     )
                 for i, snapshot in enumerate(snapshots):
                     add[i](self.embed(snapshot.run(inputs)), y)

@@ -48,9 +48,7 @@ def register(kind: K, **options: Any) -> K:
     'variance'
     """
     if not (isinstance(kind, type) and issubclass(kind, Kappa)):
-        raise InvalidInput(
-            f"`kind` must be a subclass of Kappa, got {kind!r}. Register the class, not an instance"
-        )
+        raise InvalidInput(f"`kind` must be a subclass of Kappa, got {kind!r}. Register a class.")
     name = kind(**options).name if options else getattr(kind, "name", None)
     if not isinstance(name, str) or not name:
         raise InvalidInput(
@@ -61,7 +59,7 @@ def register(kind: K, **options: Any) -> K:
     if known is not None and _path(known.kind) != _path(kind):  # a notebook defines a class again
         raise InvalidInput(
             f"`name` of {kind.__name__} must be free, got {name!r}, which is {_path(known.kind)}. "
-            "Choose another name"
+            "Choose another name."
         )
     _entries[name] = Entry(name, kind, options)
     return kind

@@ -107,16 +107,16 @@ class Predictor:
         if not isinstance(model, nn.Module | str):
             raise InvalidInput(
                 "`model` must be a torch.nn.Module or package.module:factory, got "
-                f"{type(model).__name__}. Pass the network, or what makes it as a string"
+                f"{type(model).__name__}. Pass the network, or what makes it as a string."
             )
         if not isinstance(estimator, Estimator):
             raise InvalidInput(
-                f"`estimator` must be an Estimator such as AES(), got {estimator!r}. Make one"
+                f"`estimator` must be an Estimator such as AES(), got {estimator!r}. Make one."
             )
         if threshold is not None and not isinstance(threshold, Threshold):
             raise InvalidInput(
                 f"`threshold` must be a Threshold, got {type(threshold).__name__}. Make one by "
-                "Threshold.at_risk or .at_coverage"
+                "Threshold.at_risk or .at_coverage."
             )
         self.factory = model if isinstance(model, str) else None
         module = make_network(model) if isinstance(model, str) else model
@@ -128,12 +128,12 @@ class Predictor:
         if self.estimator.of_kappa and self.kappa.name != self.estimator.fitted["kappa"]:
             raise InvalidInput(
                 f"`kappa` must be the one that the estimator was fitted on "
-                f"({self.estimator.fitted['kappa']}), got {self.kappa.name}. Pass that one"
+                f"({self.estimator.fitted['kappa']}), got {self.kappa.name}. Pass that one."
             )
         if calibration is not None and self.estimator.calibrated:
             raise InvalidInput(
                 f"`calibration` must be left out for {type(self.estimator).__name__}, whose "
-                "confidence is a probability already, got one: leave it out"
+                "confidence is a probability already, got one. Leave it out."
             )
         self.threshold, self.calibration = threshold, calibration
         if isinstance(classes, str):
@@ -231,7 +231,7 @@ class Predictor:
         if "monitor" not in self.provenance:
             raise InvalidInput(
                 "a predictor must have been made by `fit` with a risk to be watched, got one "
-                "without: make a Monitor of its threshold and held-out confidences"
+                "without. Make a Monitor of its threshold and held-out confidences."
             )
         return Monitor.from_dict(self.provenance["monitor"])
 
@@ -292,7 +292,7 @@ class Predictor:
         if given is not None and given.shape != (rows.n,):
             raise InvalidInput(
                 f"`groups` must name a group for each of {rows.n} inputs, got shape "
-                f"{given.shape}: pass one per row"
+                f"{given.shape}. Pass one per input."
             )
         for table in self.networks.tables(rows, start):
             stop = start + table.y_hat.size
@@ -309,7 +309,7 @@ class Predictor:
         if self.classes is not None and self.networks.classes not in (None, len(self.classes)):
             raise InvalidInput(
                 f"`classes` must name each of the {self.networks.classes} classes, got "
-                f"{len(self.classes)} names: give all of them, in order"
+                f"{len(self.classes)} names. Give all of them, in order."
             )
         confidence = self.confidence(table)
         if self.threshold is None:
@@ -424,7 +424,7 @@ def _fit_unfitted(estimator: Estimator, snapshots: Snapshots, kappa: Kappa | Non
     if not epochs:
         raise InvalidInput(
             f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}. "
-            "Check the path, or record some"
+            "Check the path, or record some."
         )
     any_example = ScoreTable.from_kappa(np.zeros((len(epochs), 1)), epochs=epochs, name=name)
     return copy.copy(estimator).fit(any_example, name)
@@ -440,10 +440,10 @@ def _refuse_other_snapshots(table: ScoreTable, snapshots: Snapshots) -> None:
             if epoch not in member or member.sha256(epoch) != sha256:
                 raise InvalidInput(
                     f"`snapshots` must be those that the table was scored with, got another of "
-                    f"epoch {epoch} in {member.path}. Name the same folder, or score again"
+                    f"epoch {epoch} in {member.path}. Name the same folder, or score again."
                 )
     if len(snapshots.members) != len(known["snapshots"]):
         raise InvalidInput(
             f"`snapshots` must be those that the table was scored with, got "
-            f"{len(snapshots.members)} members for {len(known['snapshots'])}. Name the same folders"
+            f"{len(snapshots.members)} members for {len(known['snapshots'])}. Name the same."
         )
