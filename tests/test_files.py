@@ -6,13 +6,12 @@ import os
 import re
 import resource
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from snapsure import ScoreTable, _files, _sealed
+from snapsure import ScoreTable, _arrays, _files
 from snapsure.errors import SnapsureError, StorageError
 from tests.support import processes
 from tests.support.refusals import refuses
@@ -32,7 +31,7 @@ def test_an_array_that_does_not_fit_is_told_of(tmp_path, no_room, n):
     # 500 values: all but the last 32 bytes fit, and it is the last flush that fails.
     path = tmp_path / "values.npy"
     with pytest.raises(StorageError) as caught:
-        _sealed.write_array(path, np.arange(float(n)))
+        _arrays.write(path, np.arange(float(n)))
     assert caught.value.errno == errno.EFBIG
     assert f"values.npy in {tmp_path} (File too large)" in caught.value.strerror
     assert list(tmp_path.iterdir()) == []
@@ -56,11 +55,12 @@ def test_a_table_that_does_not_fit_is_told_of(tmp_path, no_room):
         np.array([True, False]),
     ],
 )
-def test_the_bytes_are_those_of_numpy_and_a_seal(tmp_path, values):
-    _sealed.write_array(tmp_path / "ours.npy", values)
+def test_the_bytes_are_those_of_numpy(tmp_path, values):
+    sha256 = _arrays.write(tmp_path / "ours.npy", values)
     np.save(tmp_path / "theirs.npy", np.ascontiguousarray(values))
     ours, theirs = ((tmp_path / f"{name}.npy").read_bytes() for name in ("ours", "theirs"))
-    assert ours == theirs + b"\0snapsure sha256 " + hashlib.sha256(theirs).digest()
+    assert ours == theirs
+    assert sha256 == hashlib.sha256(theirs).hexdigest()
     for mode in (None, "r") if values.size else (None,):
         found = np.load(tmp_path / "ours.npy", mmap_mode=mode)
         assert found.dtype == values.dtype
@@ -90,28 +90,6 @@ def test_only_our_own_temporaries_are_removed(tmp_path):
     assert not ours.exists()
     assert all(path.read_text() == "mine" for path in others)
     assert (tmp_path / ".partial-0123456789ab-epoch-000002.npy").is_dir()
-
-
-def test_a_file_is_created_by_one_of_many(tmp_path):
-    path = tmp_path / "plan.json"
-    with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda i: _files.create(path, b"%d" % i), range(64)))
-    assert made.count(True) == 1
-    assert path.read_bytes() == b"%d" % made.index(True)
-    assert [one.name for one in tmp_path.iterdir()] == ["plan.json"]
-
-
-def test_where_files_have_no_second_names_they_are_created_by_one_all_the_same(
-    tmp_path, monkeypatch
-):
-    def no_links(*args):
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", no_links)
-    assert _files.create(tmp_path / "plan.json", b"first")
-    assert not _files.create(tmp_path / "plan.json", b"second")
-    assert (tmp_path / "plan.json").read_bytes() == b"first"
-    assert [one.name for one in tmp_path.iterdir()] == ["plan.json"]
 
 
 WRITES = """

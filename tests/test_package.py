@@ -155,3 +155,12 @@ def test_what_follows_the_table_never_loads_torch():
     assert {"torch", "sklearn", "scipy"}.isdisjoint(loaded)
     loaded = fresh("import sys, snapsure.cli, snapsure.evaluation; print(*sys.modules)")
     assert "torch" not in loaded
+
+
+def test_no_test_module_imports_another():
+    """Helpers that several tests need are in tests/support."""
+    for path in TESTS.rglob("*.py"):
+        own = ".".join(path.relative_to(TESTS.parent).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module != own:
+                assert not re.fullmatch(r"tests\.(.+\.)?test_\w+", node.module), (path, node.module)

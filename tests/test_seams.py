@@ -7,10 +7,12 @@ import ast
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 import snapsure
 from snapsure import Predictor, Recorder, SnapshotStore, evaluate, score
+from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.kappas import Kappa
 from snapsure.scoring import Executor
@@ -21,9 +23,7 @@ from snapsure.testing import EstimatorContract, ExecutorContract, KappaContract,
 class Gap(Kappa):
     """κ = the sigmoid of how far the answer's logit stands above the largest of the others."""
 
-    @property
-    def name(self):
-        return "gap"
+    name = "gap"
 
     @property
     def settings(self):
@@ -71,11 +71,9 @@ class TestMedian(EstimatorContract):
     make = Median
 
 
-def test_one_line_registers_it_for_evaluation_and_deployment(tmp_path, monkeypatch):
-    methods = snapsure.estimators.registry
-    monkeypatch.setattr(methods, "_METHODS", {**methods._METHODS})  # as it was, afterwards
-    snapsure.estimators.register(Median)
-
+@pytest.fixture
+def trained(tmp_path):
+    """A network, twelve snapshots of it, and examples of which a quarter is answered wrong."""
     model, store = small_network(), SnapshotStore(tmp_path / "run")
     for epoch in range(1, 13):
         with torch.no_grad():
@@ -84,14 +82,32 @@ def test_one_line_registers_it_for_evaluation_and_deployment(tmp_path, monkeypat
     inputs = torch.randn(400, 5, generator=torch.Generator().manual_seed(1))
     labels = model.eval()(inputs).argmax(dim=1)
     labels[::4] = (labels[::4] + 1) % 4
-    table = score(model, store, (inputs, labels), progress=False)
-    assert evaluate(table)["Median"].aurc
+    return model, store, (inputs, labels)
 
-    predictor = Predictor(model, store, Median(3).fit(table))
+
+def test_one_line_each_registers_them_for_evaluation_and_deployment(trained, tmp_path):
+    snapsure.estimators.register(Median)
+    snapsure.kappas.register(Gap)
+    model, store, data = trained
+    table = score(model, store, data, Gap(), progress=False)
+    assert evaluate(table, kappa="gap")["Median"].aurc
+
+    predictor = Predictor(model, store, Median(3).fit(table, "gap"))
     predictor.save(tmp_path / "predictor")
     again = Predictor.load(tmp_path / "predictor", model)
     assert again.estimator.settings == {"last": 3}
-    assert again(inputs).confidence.tolist() == predictor(inputs).confidence.tolist()
+    assert again(data[0]).confidence.tolist() == predictor(data[0]).confidence.tolist()
+
+
+def test_classes_that_are_not_registered_are_passed_to_load(trained, tmp_path):
+    model, store, data = trained
+    table = score(model, store, data, Gap(), progress=False)
+    predictor = Predictor(model, store, Median(3).fit(table, "gap"), kappa=Gap())
+    predictor.save(tmp_path / "predictor")
+    with pytest.raises(InvalidInput, match="register"):
+        Predictor.load(tmp_path / "predictor", model)
+    again = Predictor.load(tmp_path / "predictor", model, custom=[Gap, Median])
+    assert again(data[0]).confidence.tolist() == predictor(data[0]).confidence.tolist()
 
 
 class Backwards(Executor):

@@ -18,7 +18,6 @@ _MARK = ".partial-"
 _TEMPORARY = re.compile(re.escape(_MARK) + r"[0-9a-f]{12}-(.+)")
 # Answers of file systems without hard links, and of those that cannot flush a folder. A rename is
 # the best they offer.
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _POSIX = os.name == "posix"  # Windows neither renames nor removes a file that is open
 _RATIO, _SMALL = 100, 1 << 28  # how far a file may unpack, and the bytes that are always allowed
@@ -30,19 +29,6 @@ def replacing(path: Path, before: Callable[[], object] | None = None) -> Iterato
 
     `before` runs just before the rename, and may raise to prevent it.
     """
-
-    def rename(temporary: Path) -> None:
-        if before is not None:
-            before()
-        temporary.replace(path)
-
-    with _temporary_file(path, rename) as file:
-        yield file
-
-
-@contextmanager
-def _temporary_file(path: Path, publish: Callable[[Path], object]) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`; on exit, flush it and let `publish` name it `path`."""
     # Not the process's number: two machines that share a folder may have the same.
     temporary = path.with_name(f"{_MARK}{uuid4().hex[:12]}-{path.name}")
     try:
@@ -52,12 +38,14 @@ def _temporary_file(path: Path, publish: Callable[[Path], object]) -> Iterator[B
             os.fsync(file.fileno())
             if not _POSIX:
                 file.close()
-            publish(temporary)
+            if before is not None:
+                before()
+            temporary.replace(path)
         flush_folder(path.parent)
     except BaseException as error:
         with suppress(OSError):  # where nothing can be written, nothing can be removed
             temporary.unlink(missing_ok=True)
-        if not isinstance(error, OSError) or isinstance(error, StorageError | FileExistsError):
+        if not isinstance(error, OSError) or isinstance(error, StorageError):
             raise
         whole = "What was there before is unchanged."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -98,29 +86,6 @@ def write_bytes(path: Path, content: bytes, before: Callable[[], object] | None 
     """Write a small file whole or not at all; `before` as in `replacing`."""
     with replacing(path, before) as file:
         file.write(content)
-
-
-def create(path: Path, content: bytes) -> bool:
-    """Write a small file whole if there is none of that name; return whether there was none."""
-
-    def link(temporary: Path) -> None:
-        try:
-            os.link(temporary, path)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            with path.open("xb") as file:  # as exclusive, but a crash may leave half of it
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.unlink()
-
-    try:
-        with _temporary_file(path, link) as file:
-            file.write(content)
-    except FileExistsError:
-        return False
-    return True
 
 
 def remove_partial(folder: Path, names: re.Pattern[str]) -> None:
