@@ -25,7 +25,7 @@ torture: $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/snapsure demo
 
-# Material tells of MkDocs 2, which it does not install: the notice is left out.
+# Material prints a notice about MkDocs 2, which is not installed here. Hide it.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
