@@ -33,14 +33,13 @@ RAY = "ray"
 
 
 @pytest.fixture(autouse=True)
-def registered_kappas():
-    """Forget the κ functions that an example registers, so that tests can run in any order."""
-    from snapsure.kappas import registry
+def _registries(monkeypatch):
+    """Forget the κ and the methods that a test registers, so that tests run in any order."""
+    from snapsure.estimators import registry as methods
+    from snapsure.kappas import registry as kappas
 
-    before = dict(registry._entries)
-    yield
-    registry._entries.clear()
-    registry._entries.update(before)
+    monkeypatch.setattr(kappas, "_entries", {**kappas._entries})
+    monkeypatch.setattr(methods, "_METHODS", {**methods._METHODS})
 
 
 def _quick(config):

@@ -8,8 +8,6 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from snapsure import Recorder, SnapshotStore
-from snapsure.estimators import registry as methods
-from snapsure.kappas import registry as kappas
 from tests.support import processes
 from tests.support.network import digits_network
 
@@ -52,13 +50,6 @@ def train_digits(folder, seed):
 def _seeded():
     """What a test draws does not depend on the tests before it."""
     torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _registries(monkeypatch):
-    """A κ or a method that a test registers goes with the test."""
-    monkeypatch.setattr(kappas, "_entries", {**kappas._entries})
-    monkeypatch.setattr(methods, "_METHODS", {**methods._METHODS})
 
 
 @pytest.fixture(scope="session", autouse=True)
