@@ -85,7 +85,7 @@ def test_predict(place, predictor, form):
     for name, column in zip(names, columns, strict=True):
         assert [row[name] for row in rows] == list(column)
     assert f" {(~right).sum()} of all answers" in second
-    assert not list(place.glob(".partial*"))
+    assert not list(place.glob(f".partial-{out.name}*"))
 
 
 # The command is killed at its fourth batch.

@@ -303,11 +303,12 @@ def test_end_to_end_to_a_page(digits_table, tmp_path):
 
     names = [f"digit {i}" for i in range(10)]
     page = Report(table, classes=names, title="Trees").save(tmp_path / "trees.html").read_text()
-    accuracy = 1 - table.errors.mean()
     words = " ".join(page.split())
-    assert f"1,297 points, {100 * accuracy:.1f} % right; 40 snapshots; confidence: softmax" in words
+    assert "1,297 examples" in words
+    assert "40 snapshots; confidence: softmax" in words
     shown = {row.method: row for row in choose(table).candidates}["AES"]
-    assert f"<td>{1e3 * shown.eaurc:.2f}</td> <td>{1e3 * shown.reference_eaurc:.2f}</td>" in words
+    assert f">{1e3 * shown.eaurc:.2f}</td>" in words
+    assert f">{1e3 * shown.reference_eaurc:.2f}</td>" in words
     first = int(re.search(r"row (\d+)", words[words.index("The surest mistakes") :]).group(1))
     assert table.errors[first]
     assert f"true <strong>digit {table.y[first]}</strong>" in words

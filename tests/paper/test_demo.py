@@ -113,7 +113,10 @@ def test_console_and_check_are_of_what_fit_deploys(short):
     folder, text, _ = short
     table = ScoreTable.open(folder / "scores-0")
     held_out, new = (table.rows(rows) for rows in demo.halve(table.y_hat.size))
-    choice, predictor = choose(held_out, risk=0.3), Predictor.load(folder / "predictor")
+    choice, predictor = (
+        choose(held_out, risk=0.3),
+        Predictor.load(folder / "predictor", words.network()),
+    )
     assert predictor.threshold.coverage == choice.accepted
     assert f"It accepts {choice.accepted:.1%} of the words." in " ".join(text.split())
     page = (folder / "report.html").read_text()
@@ -159,7 +162,7 @@ def running(pid):
 
 def test_what_is_deployed_is_what_answers(short):
     folder, text, _ = short
-    predictor = Predictor.load(folder / "predictor")
+    predictor = Predictor.load(folder / "predictor", words.network())
     said = predictor(words.spelt(demo.ASKED))
     names = list(words.LANGUAGES.values())
     for word, label, confidence, _ in zip(demo.ASKED, *said, strict=True):

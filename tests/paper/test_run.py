@@ -80,9 +80,8 @@ def interrupted(folder, *options):
 
 def test_interrupted_it_says_how_to_go_on_and_does(done):
     _, stopped, again = done
-    assert stopped.splitlines()[-1] == (
-        "snapsure: interrupted. To resume, run the same command again: networks and scores that "
-        "are done are kept."
+    assert stopped.splitlines()[-1].startswith(
+        "snapsure: interrupted. To resume, run the same command again"
     )
     assert "seed 0: trained already" in again.stderr
     assert "seed 0: epoch" not in again.stderr

@@ -2,10 +2,7 @@
 
 `evaluate`, `compare`, `choose`, the report, the command line and saved files find methods here,
 each by its one name. To add a method, write an `Estimator` and register it; then it is compared,
-chosen, saved and deployed like the others:
-
->>> @register
-... class Median(Estimator): ...  # doctest: +SKIP
+chosen, saved and deployed like the others: `@register` above the class is all it takes.
 
 A name in a file never imports code: only registered classes, or those passed to a `load` function,
 are found.
