@@ -307,8 +307,7 @@ def test_end_to_end_to_a_page(digits_table, tmp_path):
     assert "1,297 examples" in words
     assert "40 snapshots; confidence: softmax" in words
     shown = {row.method: row for row in choose(table).candidates}["AES"]
-    assert f">{1e3 * shown.eaurc:.2f}</td>" in words
-    assert f">{1e3 * shown.reference_eaurc:.2f}</td>" in words
+    assert f">{shown.saved.estimate:+.1f} (" in words.replace("−", "-")
     first = int(re.search(r"row (\d+)", words[words.index("The surest mistakes") :]).group(1))
     assert table.errors[first]
     assert f"true <strong>digit {table.y[first]}</strong>" in words
