@@ -8,7 +8,8 @@ WORKERS ?= 2
 # `make test LOCK=lock.txt` takes the versions that all tests have passed with, not the newest ones.
 LOCK ?=
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS)
+# In CI every run has the same order, as hypothesis draws the same examples there.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) $(if $(CI),--randomly-seed=4206394953)
 
 .PHONY: test quick torture lint demo docs results wheel format lock mutants bench clean
 
