@@ -233,7 +233,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
 
 
 def refuse_other_things(folder: Path) -> None:
-    """Refuse a place that holds anything but a saved predictor: nothing of others is touched."""
+    """Refuse a folder that holds other files than those of a saved predictor."""
     if folder.is_dir():
         others = [
             path.name

@@ -18,7 +18,7 @@ Advance = Callable[[int], None]
 
 
 class Worker:
-    """Do pieces. A group of snapshots stays loaded until a piece of others comes."""
+    """Do pieces. A group of snapshots stays loaded until other snapshots are needed."""
 
     def __init__(self, plan: Plan, model: nn.Module, device: torch.device | None = None) -> None:
         self._plan = plan

@@ -19,7 +19,7 @@ from snapsure import _files
 from snapsure.errors import StorageError, StoreLocked
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)  # file systems' answers
-WRITER = ".lock.pid"  # beside the lock: on Windows nobody can read a locked file
+WRITER = ".lock.pid"  # beside the lock: Windows does not let others read a locked file
 
 
 class WriterLock:

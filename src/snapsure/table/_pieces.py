@@ -210,7 +210,7 @@ def replace_table(folder: Path, layout: Layout) -> Iterator[Pieces]:
 
 
 def clear_table(folder: Path) -> None:
-    """Remove a table, finished or not, and nothing of others."""
+    """Remove a table, finished or not. Other files stay."""
     layout = read_layout(folder)
     if layout is None:
         return
