@@ -1,5 +1,6 @@
 """The documentation: every example runs, the reference is complete, the site is whole."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -51,6 +52,14 @@ def test_every_public_name_is_in_the_reference():
         assert re.findall(r"^::: (.*)$", pages.api_page(room), re.M)[1:] == names
     adapters = (ROOT / "src" / "snapsure" / "integrations").glob("[!_]*.py")
     assert {f"integrations.{path.stem}" for path in adapters} <= {*pages.MODULES}
+
+
+@pytest.mark.parametrize("room", pages.rooms())
+def test_every_public_name_has_an_example(room):
+    """The examples themselves run as doctests."""
+    for name in pages.rooms()[room]:
+        module, _, attribute = name.rpartition(".")
+        assert ">>> " in getattr(importlib.import_module(module), attribute).__doc__, name
 
 
 def test_every_command_and_option_is_in_the_reference():

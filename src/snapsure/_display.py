@@ -25,6 +25,13 @@ class Display:
     ----------
     spec : dict
         The picture as a Vega-Lite specification, numbers included.
+
+    Examples
+    --------
+    >>> from snapsure import rc_curve
+    >>> picture = rc_curve([0.9, 0.8, 0.4], [0, 0, 1]).plot()
+    >>> isinstance(picture, Display)  # picture.save("curve.png") writes it
+    True
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:

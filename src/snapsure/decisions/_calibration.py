@@ -14,7 +14,14 @@ from snapsure.errors import InvalidInput, NotFitted
 
 
 class PlattState(TypedDict):
-    """What a saved Platt holds."""
+    """What a saved Platt holds.
+
+    Examples
+    --------
+    >>> state = Platt().fit([0.9, 0.8, 0.6, 0.4, 0.3], [0, 0, 1, 0, 1]).as_dict()
+    >>> sorted(state), state["log_odds"]
+    (['intercept', 'log_odds', 'slope'], True)
+    """
 
     slope: float
     intercept: float

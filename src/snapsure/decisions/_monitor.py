@@ -59,6 +59,13 @@ class Alarm(NamedTuple):
         the promised one. For "shift": the shares of confidences above `cut`, now and before.
     cut : float or None
         For "shift", the confidence where the difference is clearest.
+
+    Examples
+    --------
+    >>> monitor = Monitor(Threshold(0.5, coverage=0.9), risk=0.1)
+    >>> monitor.update([0.8] * 100, errors=[True] * 100)  # every accepted answer is wrong
+    >>> monitor.alarms[0].kind, monitor.alarms[0].expected
+    ('risk', 0.1)
     """
 
     kind: str

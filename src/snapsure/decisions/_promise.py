@@ -37,6 +37,13 @@ def upper_bound(errors: int, n: int, delta: float) -> float:
     """Return the exact upper bound (Clopper & Pearson) of an error rate at level 1 − delta.
 
     It is the largest error rate at which `errors` or fewer in n have probability delta.
+
+    Examples
+    --------
+    No error among 300 examples: at most 1 % are wrong, with probability 95 %.
+
+    >>> round(upper_bound(0, 300, 0.05), 4)
+    0.0099
     """
     if errors == n:
         return 1.0

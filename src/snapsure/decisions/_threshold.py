@@ -25,7 +25,14 @@ _STEPS = 1000  # thresholds that a resample chooses from
 
 
 class ThresholdState(TypedDict):
-    """What a saved threshold holds; an infinite threshold is None."""
+    """What a saved threshold holds; an infinite threshold is None.
+
+    Examples
+    --------
+    >>> state = Threshold.at_coverage([0.2, 0.4, 0.6, 0.8], 0.5).as_dict()
+    >>> state["theta"], state["coverage"], state["risk"]
+    (0.6, 0.5, None)
+    """
 
     theta: float | None
     coverage: float

@@ -39,7 +39,24 @@ class _Saved(TypedDict):
 
 
 class Estimator(ABC):
-    """Maps a score table to one confidence per example."""
+    """Maps a score table to one confidence per example.
+
+    Examples
+    --------
+    A confidence of your own, the median over the snapshots:
+
+    >>> class Median(Estimator):
+    ...     learns = False
+    ...     settings = {}
+    ...
+    ...     def _learn(self, table, kappa):
+    ...         return {"epochs": table.epochs.tolist()}
+    ...
+    ...     def _answer(self, table, kappa, state):
+    ...         return np.median(table.kappa(kappa), axis=0)
+    >>> Median().confidence(ScoreTable.from_kappa([[0.1, 0.9], [0.3, 0.8], [0.5, 0.4]])).tolist()
+    [0.3, 0.8]
+    """
 
     learns: ClassVar[bool] = True  # from labelled examples; else `fit` is optional
     calibrated: bool = False  # whether its confidence is a probability of being right

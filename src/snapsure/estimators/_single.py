@@ -38,7 +38,14 @@ class Final(Estimator):
 
 
 class BestSnapshot(Estimator):
-    """Return κ of the snapshot with the least E-AURC on labelled examples, a rival of PES."""
+    """Return κ of the snapshot with the least E-AURC on labelled examples, a rival of PES.
+
+    Examples
+    --------
+    >>> table = ScoreTable.from_kappa([[0.2, 0.9], [0.7, 0.6]], errors=[True, False])
+    >>> BestSnapshot().fit(table).confidence(table).tolist()
+    [0.2, 0.9]
+    """
 
     @property
     def settings(self) -> dict[str, Any]:

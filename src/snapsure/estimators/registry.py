@@ -60,6 +60,12 @@ class Method:
         The formula that a deployed graph computes; None if the method cannot be exported.
     colour : str
         Its colour in every chart.
+
+    Examples
+    --------
+    >>> method = Method("AES (k=10)", partial(AES, 10), needs=("snapshots",))
+    >>> method.make()
+    AES(k=10, start=0.4)
     """
 
     name: str
@@ -152,6 +158,12 @@ def register(method: Registered) -> Registered:
     ------
     InvalidInput
         If the name, or the name of the estimator's class, belongs to this library.
+
+    Examples
+    --------
+    >>> method = register(Method("AES (k=10)", partial(AES, 10), needs=("snapshots",)))
+    >>> get("AES (k=10)") is method
+    True
     """
     record = method if isinstance(method, Method) else _describe(method)
     cls = type(record.make())

@@ -52,6 +52,14 @@ class Choice:
         The share of the examples `rest` that the threshold accepts.
     final_accepted : float or None
         The share that the final κ accepts under the same promise; None if it cannot keep it.
+
+    Examples
+    --------
+    >>> kappa = np.random.default_rng(0).random((10, 400))
+    >>> table = ScoreTable.from_kappa(kappa, errors=kappa.mean(axis=0) < 0.4)
+    >>> choice = choose(table)
+    >>> choice.method in [row.method for row in choice.candidates], choice.threshold
+    (True, None)
     """
 
     method: str

@@ -12,7 +12,13 @@ Parts = list[tuple[Ints, Ints]]  # rows to learn from, rows to be judged on
 
 
 class Protocol(ABC):
-    """A way to divide the examples."""
+    """A way to divide the examples.
+
+    Examples
+    --------
+    >>> Splits(count=1).parts(10)[0][0].size  # learn from 7 examples of 10
+    7
+    """
 
     whole: bool = False  # judge methods that learn nothing on all examples at once
 
@@ -26,6 +32,11 @@ class Splits(Protocol):
     """Random splits, as in the paper's table 3: `share` of the examples to learn from.
 
     By default methods that learn nothing are judged on all examples, because the splits overlap.
+
+    Examples
+    --------
+    >>> [(learn.size, rest.size) for learn, rest in Splits(count=3).parts(100)]
+    [(70, 30), (70, 30), (70, 30)]
     """
 
     count: int = 10
@@ -47,7 +58,13 @@ class Splits(Protocol):
 
 @dataclass(frozen=True)
 class Halves(Protocol):
-    """Two random halves, each judged by what was learnt on the other."""
+    """Two random halves, each judged by what was learnt on the other.
+
+    Examples
+    --------
+    >>> [(learn.size, rest.size) for learn, rest in Halves().parts(100)]
+    [(50, 50), (50, 50)]
+    """
 
     seed: int = 0
 

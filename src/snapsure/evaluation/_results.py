@@ -15,7 +15,17 @@ _INTERVALS = ("difference", "gain", "behind")
 
 @dataclass(frozen=True)
 class Result:
-    """One method on one board. Areas are fractions; numbers are means over parts and runs."""
+    """One method on one board. Areas are fractions; numbers are means over parts and runs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from snapsure import ScoreTable, evaluate
+    >>> kappa = np.random.default_rng(0).random((10, 400))
+    >>> result = evaluate(ScoreTable.from_kappa(kappa, errors=kappa.mean(axis=0) < 0.4))["AES"]
+    >>> result.outcome, result.gain.low > 0, result.passes
+    ('better', True, 7.0)
+    """
 
     method: str
     kappa: str | None  # the κ that it works on; None if it uses none
@@ -71,6 +81,16 @@ class Board:
     """Methods on the same examples, compared with one of them.
 
     `board["AES"]` is a method on the reference's κ, `board["AES", "entropy"]` on another.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from snapsure import ScoreTable, evaluate
+    >>> kappa = np.random.default_rng(0).random((10, 400))
+    >>> result = evaluate(ScoreTable.from_kappa(kappa, errors=kappa.mean(axis=0) < 0.4))
+    >>> board = result.boards["softmax"]
+    >>> board.reference, board["AES"].outcome
+    ('final', 'better')
     """
 
     name: str
@@ -128,6 +148,15 @@ class Comparison:
         Over all data sets.
     level, resamples
         Of the intervals.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from snapsure import ScoreTable, evaluate
+    >>> kappa = np.random.default_rng(0).random((10, 400))
+    >>> result = evaluate(ScoreTable.from_kappa(kappa, errors=kappa.mean(axis=0) < 0.4))
+    >>> list(result.boards), result["AES"].method
+    (['softmax'], 'AES')
     """
 
     boards: Mapping[str, Board]

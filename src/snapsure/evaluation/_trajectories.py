@@ -12,7 +12,14 @@ from snapsure.metrics import RCCurve, eaurc, rc_curve
 
 
 class Trajectories(NamedTuple):
-    """Numbers along the snapshots, of the surest examples ("green") and the least sure ("red")."""
+    """Numbers along the snapshots, of the surest examples ("green") and the least sure ("red").
+
+    Examples
+    --------
+    >>> kappa = [[0.6, 0.7, 0.2, 0.1], [0.8, 0.9, 0.3, 0.1]]
+    >>> trajectories(kappa, errors=[False, False, True, False]).green_kappa.round(2).tolist()
+    [0.65, 0.85]
+    """
 
     green_kappa: Floats  # (T,) mean κ
     red_kappa: Floats

@@ -27,6 +27,17 @@ class Kappa(ABC):
     A subclass sets `name` and defines `settings` and `score`. A κ that compares new inputs with
     other data, such as training examples, also sets `prepares = True`, takes that data as its first
     argument, and defines `prepare` and `prepared`.
+
+    Examples
+    --------
+    >>> class LargestProbability(Kappa):
+    ...     name = "largest_probability"
+    ...     settings = {}
+    ...
+    ...     def score(self, forward, y_hat, prepared):
+    ...         return softmax_of(forward.logits, forward.logits.argmax(dim=1).numpy())
+    >>> LargestProbability().name
+    'largest_probability'
     """
 
     name: str

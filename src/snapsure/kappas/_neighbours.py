@@ -95,6 +95,13 @@ class NNDistance(NeighbourKappa):
         The number of neighbours; all examples if there are fewer.
     layer : str, optional
         Name of the module whose input is the embedding.
+
+    Examples
+    --------
+    >>> train, labels = torch.eye(4), [0, 1, 2, 3]
+    >>> kappa = NNDistance((train, labels), k=2)
+    >>> kappa.name, kappa.settings["k"]
+    ('nn_distance', 2)
     """
 
     name = "nn_distance"

@@ -12,6 +12,17 @@ class SoftmaxResponse(Kappa):
 
     Large values are computed as 1 minus the other classes, so that confident examples keep their
     order instead of collapsing onto 1.0.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from snapsure import SnapshotStore, score
+    >>> model, store = torch.nn.Linear(3, 2), SnapshotStore(tempfile.mkdtemp())
+    >>> store.save(model, epoch=1)
+    >>> table = score(model, store, torch.rand(5, 3), SoftmaxResponse(), progress=False)
+    >>> bool((table.kappa("softmax") >= 0.5).all())  # the larger of two probabilities
+    True
     """
 
     name = "softmax"

@@ -27,7 +27,14 @@ Comparison = tuple[Mapping[str, ArrayLike], ArrayLike]
 
 
 class Interval(NamedTuple):
-    """An estimate and the interval around it."""
+    """An estimate and the interval around it.
+
+    Examples
+    --------
+    >>> estimate, low, high = Interval(0.12, 0.10, 0.15)
+    >>> low <= estimate <= high
+    True
+    """
 
     estimate: float
     low: float

@@ -24,6 +24,12 @@ class RCCurve(NamedTuple):
         Their mean loss.
     theta : float array
         The threshold that accepts them: κ ≥ theta.
+
+    Examples
+    --------
+    >>> curve = rc_curve([0.9, 0.8, 0.4], [0, 0, 1])
+    >>> curve.coverage.round(2).tolist(), curve.theta.tolist()
+    ([0.33, 0.67, 1.0], [0.9, 0.8, 0.4])
     """
 
     coverage: Floats

@@ -15,7 +15,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sampling:
-    """Passes with dropout: how many, at which rate, in which layers, and the seed of the masks."""
+    """Passes with dropout: how many, at which rate, in which layers, and the seed of the masks.
+
+    Examples
+    --------
+    >>> Sampling(passes=20, p=None, layers="last", seed=0).passes
+    20
+    """
 
     passes: int
     p: float | None  # None: each dropout's own rate
@@ -24,7 +30,20 @@ class Sampling:
 
 
 class Forward(ABC):
-    """The result of one pass over a batch. Only what a κ function declared is available."""
+    """The result of one pass over a batch. Only what a κ function declared is available.
+
+    Examples
+    --------
+    A κ function receives a `Forward` in its `score` method:
+
+    >>> from snapsure.kappas import Kappa
+    >>> class LargestLogit(Kappa):
+    ...     name = "largest_logit"
+    ...     settings = {}
+    ...
+    ...     def score(self, forward, y_hat, prepared):
+    ...         return forward.logits.amax(dim=1).double().sigmoid().numpy()
+    """
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits  # (rows, classes)
@@ -51,7 +70,18 @@ class Forward(ABC):
 
 
 class Snapshot(ABC):
-    """A network with the weights of one snapshot."""
+    """A network with the weights of one snapshot.
+
+    Examples
+    --------
+    A κ function that reads other data receives snapshots in its `prepare` method:
+
+    >>> def prepare(self, snapshots, folders):
+    ...     for snapshot, folder in zip(snapshots, folders):
+    ...         logits = snapshot.run(self.reference).logits
+    ...         np.save(folder / "logits.npy", logits.cpu().numpy())
+    ...         snapshot.forget()
+    """
 
     @abstractmethod
     def run(self, inputs: Any) -> Forward:

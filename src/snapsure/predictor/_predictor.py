@@ -40,6 +40,14 @@ class Answer(NamedTuple):
         A probability of being right where the predictor is calibrated.
     accepted : (n,) bool array
         Whether the threshold accepts it; all, without a threshold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> answer = Answer(np.array([3, 7]), np.array([0.98, 0.61]), np.array([True, False]))
+    >>> label, confidence, accepted = answer
+    >>> label[~accepted].tolist()  # send these to review
+    [7]
     """
 
     label: Ints

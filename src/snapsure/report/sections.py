@@ -429,6 +429,14 @@ def register_section(title: str, make: Callable[[Chapter], Iterable[Block]]) -> 
         The heading.
     make : callable
         Takes a `Chapter`, returns blocks.
+
+    Examples
+    --------
+    >>> def count_examples(chapter):
+    ...     return [Text(f"{chapter.table.y_hat.size} examples.")]
+    >>> register_section("How many?", count_examples)
+    >>> SECTIONS.pop().title
+    'How many?'
     """
     SECTIONS.append(Section(title, make))
 

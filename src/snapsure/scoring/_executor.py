@@ -14,7 +14,13 @@ from snapsure.scoring._worker import Worker
 
 
 class Executor(ABC):
-    """Do all pieces of a plan, each once."""
+    """Do all pieces of a plan, each once.
+
+    Examples
+    --------
+    >>> isinstance(LocalExecutor(), Executor)
+    True
+    """
 
     @property
     @abstractmethod
@@ -54,6 +60,11 @@ class LocalExecutor(Executor):
     device : str or torch.device, optional
         Where networks run: "cpu", "cuda:1", "mps". By default, where the model is, or on an
         accelerator if there is one.
+
+    Examples
+    --------
+    >>> LocalExecutor(group=4, device="cpu").group
+    4
     """
 
     def __init__(

@@ -62,6 +62,12 @@ class RayExecutor(Executor):
     ------
     ModuleNotFoundError
         If Ray is not installed.
+
+    Examples
+    --------
+    >>> executor = RayExecutor(group=4, num_cpus=2)  # for score(..., executor=executor)
+    >>> executor.group
+    4
     """
 
     def __init__(

@@ -88,6 +88,19 @@ def score(
         If a snapshot does not fit or is damaged.
     ScoringFailed
         Instead of these with Ray: for pieces that failed at every try, when all others are done.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from snapsure import Recorder
+    >>> model = nn.Linear(3, 2)
+    >>> recorder = Recorder(tempfile.mkdtemp())
+    >>> for epoch in range(1, 4):  # after each epoch of training
+    ...     taken = recorder.record(model, epoch)
+    >>> x, y = torch.rand(5, 3), torch.tensor([0, 1, 0, 1, 1])
+    >>> table = score(model, recorder.store, (x, y), progress=False)
+    >>> table.kappa("softmax").shape  # (snapshots, examples)
+    (3, 5)
     """
     if out is None:
         with tempfile.TemporaryDirectory(prefix="snapsure-") as temporary:

@@ -10,7 +10,18 @@ from snapsure.errors import InvalidInput
 
 
 class Snapshots(ABC):
-    """Weights by epoch, in a folder."""
+    """Weights by epoch, in a folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from snapsure import SnapshotStore
+    >>> store = SnapshotStore(tempfile.mkdtemp())
+    >>> for epoch in (1, 2, 3):
+    ...     store.save(nn.Linear(3, 2), epoch)
+    >>> store.select([1, 3]).epochs
+    [1, 3]
+    """
 
     path: Path
 

@@ -13,7 +13,16 @@ from snapsure.errors import InvalidInput
 
 
 class Schedule(ABC):
-    """The contract of all schedules."""
+    """The contract of all schedules.
+
+    Examples
+    --------
+    >>> class Odd(Schedule):
+    ...     def wants(self, epoch):
+    ...         return epoch % 2 == 1
+    >>> [epoch for epoch in range(1, 7) if Odd().wants(epoch)]
+    [1, 3, 5]
+    """
 
     @abstractmethod
     def wants(self, epoch: int) -> bool:

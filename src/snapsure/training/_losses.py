@@ -20,6 +20,15 @@ class PointLoss(nn.Module, ABC):
     (`loss.state_dict()`, or an attribute of a LightningModule). In evaluation mode it is
     cross-entropy, and remembers nothing. Train in one process: of several, each would see only a
     part of the examples.
+
+    Examples
+    --------
+    >>> loss = CorrectnessRanking(points=2)
+    >>> isinstance(loss, PointLoss)
+    True
+    >>> cost = loss(torch.zeros(2, 3), torch.tensor([0, 1]), index=torch.tensor([0, 1]))
+    >>> round(float(cost), 3)  # the logarithm of 3 classes
+    1.099
     """
 
     def __init__(self, points: int) -> None:

@@ -105,6 +105,14 @@ class Difference:
         Share of the examples with the same answer.
     lost, won : int
         Answers that were right and are wrong now, and the reverse.
+
+    Examples
+    --------
+    >>> before = ScoreTable.from_kappa([[0.9, 0.8, 0.7]], errors=[False, True, False])
+    >>> now = ScoreTable.from_kappa([[0.9, 0.8, 0.7]], errors=[False, False, False])
+    >>> difference = Difference.between(before, now)
+    >>> difference.won, difference.lost
+    (1, 0)
     """
 
     points: int
