@@ -99,17 +99,18 @@ def train(task: Task, way: Way, seed: int, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Taught:
-    """A way to train without labels: by what snapshots of the plain network say."""
+    """A way to train on what snapshots of the plain network say."""
 
     name: str
-    start: float  # the fraction of its training that they begin at
+    start: float = 0.4  # the fraction of its training that they begin at
     alone: bool = False  # or its final snapshot
+    labels: float = 0.0  # weight of the labels in the loss
 
 
 STUDENTS = (
-    Taught("student", 0.4),
-    Taught("student of the final", 0.4, alone=True),
-    Taught("student of all epochs", 0.0),
+    Taught("student"),
+    Taught("student of the final", alone=True),
+    Taught("student of all epochs", start=0.0),
 )
 
 
@@ -120,8 +121,9 @@ def teach(task: Task, way: Taught, seed: int, plain: Path, folder: Path) -> None
     student = Student(
         lambda: prepared(task.network()),
         store.select(store.epochs[-1:]) if way.alone else store,
-        task.train[0],
+        task.train,
         folder / "student",
+        labels=way.labels,
         start=way.start,
         epochs=task.epochs,
         batch_size=BATCH,

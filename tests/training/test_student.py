@@ -18,6 +18,7 @@ from snapsure.errors import CorruptFile, InvalidInput, NotFitted, WrongArchitect
 from snapsure.networks._data import Rows, concatenate
 from snapsure.training import _targets
 from snapsure.training._epochs import read_history
+from snapsure.training._student import mix_labels
 from snapsure.training._targets import Targets
 from tests.support import processes
 from tests.support.problem import network, points, trained
@@ -32,7 +33,9 @@ def store(tmp_path_factory):
 def taught(store, tmp_path_factory):
     """A finished student."""
     folder = tmp_path_factory.mktemp("taught") / "student"
-    student = Student(network, store, points(), folder, epochs=40, batch_size=50, progress=False)
+    student = Student(
+        network, store, points(), folder, labels=0, epochs=40, batch_size=50, progress=False
+    )
     return SimpleNamespace(student=student.fit(), store=store, folder=folder)
 
 
@@ -125,6 +128,42 @@ def test_the_student_learns_what_the_snapshots_believe(taught):
     assert taught.student.teachers == len(range(4, 11))
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.75])
+def test_the_loss_is_the_weighted_mean_of_two_cross_entropies(weight):
+    """Example by example; a label of −1 is none, and leaves the targets alone."""
+    torch.manual_seed(0)
+    targets, logits = torch.rand(6, 4).softmax(dim=1), torch.randn(6, 4)
+    labels = np.array([0, 3, -1, 2, 2, 1])
+    each = []
+    for target, row, label in zip(targets, logits.log_softmax(dim=1), labels, strict=True):
+        soft = -sum(float(p * log_p) for p, log_p in zip(target, row, strict=True))
+        hard = -float(row[label])
+        each.append(soft if label == -1 else (1 - weight) * soft + weight * hard)
+    before = targets.clone()
+    mixed = mix_labels(targets, labels, weight)
+    loss = nn.functional.cross_entropy(logits, mixed)
+    assert float(loss) == pytest.approx(np.mean(each), rel=1e-6)
+    assert torch.equal(targets, before)
+    assert mix_labels(targets, None, weight) is targets
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_labels_are_learned_by_their_weight(store, tmp_path, weight):
+    """A student whose inputs are all labelled 0 answers 0 if labels weigh, and not otherwise."""
+    x, _ = points()
+    zeros = torch.zeros(300, dtype=torch.long)
+    options = {"labels": weight, "epochs": 15, "batch_size": 50, "progress": False}
+    student = Student(network, store, (x, zeros), tmp_path / "s", **options).fit()
+    with torch.no_grad():
+        answers = student.network(x).argmax(dim=1)
+    assert ((answers == 0).float().mean() > 0.9) == (weight == 0.5)
+    # Inputs without labels teach by the snapshots alone, whatever the weight.
+    alone = Student(network, store, x, tmp_path / "alone", **options).fit().network.state_dict()
+    options["labels"] = 0
+    soft = Student(network, store, x, tmp_path / "soft", **options).fit().network.state_dict()
+    assert all(torch.equal(alone[name], soft[name]) for name in soft)
+
+
 def test_answering_itself(taught):
     x, _ = points(100, seed=2)
     predictor = taught.student.predictor()
@@ -182,7 +221,7 @@ def test_the_difference_is_counted(taught):
 
 
 def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
-    """Arrays, a data set, dicts; labels are not used."""
+    """Arrays, a data set, dicts; with `labels=0`, labels are not used."""
     x, y = points()
 
     class Named(Dataset):
@@ -202,7 +241,9 @@ def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
 
     def state(data, name):
         folder = tmp_path / name
-        student = Student(network, store, data, folder, epochs=2, batch_size=50, progress=False)
+        student = Student(
+            network, store, data, folder, labels=0, epochs=2, batch_size=50, progress=False
+        )
         return student.fit().network.state_dict()
 
     one = state((x, y), "pair")
@@ -215,7 +256,8 @@ def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
         store.load_into(model.body, epoch)
         named.save(model, epoch)
     student = Student(
-        ByName, named, Named(), tmp_path / "dict", epochs=2, batch_size=50, progress=False
+        *(ByName, named, Named(), tmp_path / "dict"),
+        **{"labels": 0, "epochs": 2, "batch_size": 50, "progress": False},
     ).fit()
     assert student.difference(Named()).points == 300
     other = student.network.body.state_dict()
@@ -244,7 +286,9 @@ def test_the_student_of_an_ensemble(store, tmp_path):
     other = trained(tmp_path / "other", seed=5)
     x, _ = points(200, seed=4)
     both = Ensemble([store, other])
-    student = Student(network, both, points(), tmp_path / "s", epochs=30, progress=False).fit()
+    student = Student(
+        network, both, points(), tmp_path / "s", labels=0, epochs=30, progress=False
+    ).fit()
     wanted = believed([store, other], range(4, 11), x)
     with torch.no_grad():
         p = student.network(x).softmax(dim=1).numpy()
@@ -257,7 +301,7 @@ def test_the_student_of_an_ensemble(store, tmp_path):
 def test_another_training_in_the_same_folder_is_refused(taught, store, tmp_path):
     """Inputs that differ in few rows, another optimizer, and a student nobody fitted."""
     x, _ = points()
-    given = {"epochs": 40, "batch_size": 50, "progress": False}
+    given = {"labels": 0, "epochs": 40, "batch_size": 50, "progress": False}
     changed = x.clone()
     changed[150:160] += 1
     for options in (
@@ -265,8 +309,10 @@ def test_another_training_in_the_same_folder_is_refused(taught, store, tmp_path)
         {"optimizer": lambda weights: torch.optim.SGD(weights, 0.5)},
         {"optimizer": torch.optim.AdamW},
         {"seed": 3},
+        {"labels": 0.5},
     ):
-        other = Student(network, store, options.pop("data", x), taught.folder, **given, **options)
+        options = given | options
+        other = Student(network, store, options.pop("data", x), taught.folder, **options)
         with pytest.raises(InvalidInput, match="must hold a training of the same snapshots"):
             other.fit()
     with pytest.raises(InvalidInput, match="must hold a training of the same snapshots"):
@@ -320,8 +366,8 @@ TWO = """
         fabric = launch_fabric("cpu", 2, "32-true")
         out, snapshots = sys.argv[1:]
         Student(
-            network, snapshots, points(), out, epochs=30, batch_size=50, fabric=fabric,
-            progress=False,
+            network, snapshots, points(), out, labels=0, epochs=30, batch_size=50,
+            fabric=fabric, progress=False,
         ).fit()
 """
 
@@ -408,8 +454,11 @@ def test_bad_input(store, taught, tmp_path):
         Student(network(), store, x, tmp_path)
     with pytest.raises(InvalidInput, match="must hold at least one snapshot, got none"):
         Student(network, SnapshotStore(tmp_path / "empty"), x, tmp_path / "s")
-    with pytest.raises(InvalidInput, match=r"`start` must lie in \[0, 1\)"):
-        Student(network, store, x, tmp_path, start=1)
+    for name in ("start", "labels"):
+        with pytest.raises(InvalidInput, match=rf"`{name}` must lie in \[0, 1\)"):
+            Student(network, store, x, tmp_path, **{name: 1})
+    with pytest.raises(InvalidInput, match=r"labels of `data` must lie in 0…2, .* got 3\. Number"):
+        Student(network, store, (x, y + 1), tmp_path / "high", progress=False).fit()
     student = Student(network, store, x, tmp_path / "new", progress=False)
     with pytest.raises(NotFitted, match=r"call \.fit\(\)"):
         student.predictor()
@@ -418,10 +467,10 @@ def test_bad_input(store, taught, tmp_path):
     with pytest.raises(WrongArchitecture):
         Student(lambda: nn.Linear(4, 3), store, x, tmp_path / "other", progress=False).fit()
     with pytest.raises(InvalidInput) as caught:
-        Student(network, store, (x, y), taught.folder, epochs=41, batch_size=50).fit()
+        Student(network, store, (x, y), taught.folder, labels=0, epochs=41, batch_size=50).fit()
     assert str(caught.value).startswith(
-        f"{taught.folder} must hold a training of the same snapshots, data, start, epochs, batch "
-        f"size, seed, optimizer, devices and precision, got another one"
+        f"{taught.folder} must hold a training of the same snapshots, data, labels, start, epochs, "
+        f"batch size, seed, optimizer, devices and precision, got another one"
     )
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()

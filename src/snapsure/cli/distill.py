@@ -48,6 +48,10 @@ def distill(
         str | None,
         typer.Option(help="Labelled examples to compare answers on, in a form of --data."),
     ] = None,
+    labels: Annotated[
+        float,
+        typer.Option(help="Weight of the labels in the loss, in [0, 1); 0 learns from none."),
+    ] = 0.5,
     start: Annotated[
         float, typer.Option(help="Use snapshots from this fraction of the training on.")
     ] = 0.4,
@@ -104,6 +108,7 @@ def distill(
             _models.open_snapshots(snapshots, prefix, trust),
             _data.load_data(data, "--data"),
             out,
+            labels=labels,
             start=start,
             unlabelled=more,
             epochs=epochs,

@@ -83,8 +83,8 @@ class Rows(ABC):
         size = max(1, rows // self.batch_size) * self.batch_size if self.divisible else self.n
         return [(low, min(low + size, self.n)) for low in range(0, self.n, size)]
 
-    def take(self, index: Ints) -> Any:
-        """Return the inputs of some rows, in this order, as a batch.
+    def take(self, index: Ints) -> Batch:
+        """Return some rows, in this order, as a batch.
 
         Raises
         ------
@@ -181,9 +181,9 @@ class _Loaded(Rows):
         )
         return (split(batch, self.name) for batch in part)
 
-    def take(self, index: Ints) -> Any:
+    def take(self, index: Ints) -> Batch:
         rows = [self._loader.dataset[int(i)] for i in index]
-        return split(self._loader.collate_fn(rows), self.name)[0]
+        return split(self._loader.collate_fn(rows), self.name)
 
     def _sampled(self) -> Iterator[Batch]:
         """Read the first batch twice, because a data set may augment at random."""
@@ -273,11 +273,12 @@ class _Arrays(Rows):
             inputs = _map(_tensor, _map(itemgetter(part), self._inputs))
             yield inputs, None if self._labels is None else self._labels[part]
 
-    def take(self, index: Ints) -> Any:
+    def take(self, index: Ints) -> Batch:
         def some(leaf: Any) -> Any:
             return [leaf[i] for i in index] if is_words(leaf) else leaf[index]
 
-        return _map(_tensor, _map(some, self._inputs))
+        inputs = _map(_tensor, _map(some, self._inputs))
+        return inputs, None if self._labels is None else self._labels[index]
 
 
 def split(batch: Any, name: str) -> Batch:

@@ -55,17 +55,19 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
 
 _ABOUT = "student.json"
-_SAME = "snapshots, data, start, epochs, batch size, seed, optimizer, devices and precision"
+_SAME = "snapshots, data, labels, start, epochs, batch size, seed, optimizer, devices and precision"
 _WRITTEN = re.compile(rf"student\.json|{FILES.pattern}")
 _STUDENT, _FINAL = 1, 2  # epochs of the pair that answers as the old network did
 _MEMORY = 4 << 30
 
 
 class _Examples:
-    """Labelled and unlabelled inputs, numbered together, with their targets."""
+    """Labelled and unlabelled inputs, numbered together, with what the student learns of each."""
 
-    def __init__(self, rows: Sequence[Rows], targets: Sequence[Targets]) -> None:
-        self._rows, self._targets = rows, targets
+    def __init__(
+        self, rows: Sequence[Rows], targets: Sequence[Targets], weights: Sequence[float]
+    ) -> None:
+        self._sets = list(zip(rows, targets, weights, strict=True))
         self._ends = np.cumsum([part.n for part in rows])
         self.n = int(self._ends[-1])
 
@@ -73,21 +75,43 @@ class _Examples:
         """Return inputs and targets of some rows, those of one set before those of the next."""
         numbers: Ints = index.numpy()
         found = []
-        for i, (rows, targets) in enumerate(zip(self._rows, self._targets, strict=True)):
-            begin = self._ends[i] - rows.n
-            own = numbers[(numbers >= begin) & (numbers < self._ends[i])] - begin
+        for end, (rows, targets, weight) in zip(self._ends, self._sets, strict=True):
+            begin = end - rows.n
+            own = numbers[(numbers >= begin) & (numbers < end)] - begin
             if own.size:
-                found.append((rows.take(own), targets.take(own)))
+                inputs, labels = rows.take(own)
+                found.append((inputs, mix_labels(targets.take(own), labels, weight)))
         if len(found) == 1:
             return found[0]
         return concatenate([part[0] for part in found]), torch.cat([part[1] for part in found])
 
 
-def _hash_inputs(rows: Rows) -> list[Any]:
-    """Return what tells inputs from all others, without their labels."""
+def mix_labels(targets: Tensor, labels: Ints | None, weight: float) -> Tensor:
+    """Return (1 − weight) · targets + weight · one-hot labels; targets where there is no label.
+
+    Cross-entropy is linear in its target, so that of the mixture is the weighted mean of both.
+    """
+    if labels is None or not weight:
+        return targets
+    classes = targets.shape[1]
+    outside = (labels < _validate.NO_CLASS) | (labels >= classes)
+    if outside.any():
+        raise InvalidInput(
+            f"labels of `data` must lie in 0…{classes - 1}, or be −1 where there is none, got "
+            f"{labels[outside][0]}. Number the classes as the network does."
+        )
+    known = np.flatnonzero(labels != _validate.NO_CLASS)
+    mixed = targets.clone()
+    mixed[known] *= 1 - weight
+    mixed[known, labels[known]] += weight
+    return mixed
+
+
+def _hash_rows(rows: Rows, *, with_labels: bool) -> list[Any]:
+    """Return what tells rows from all others, by their inputs and the labels that are used."""
     digest = Digest()
-    for inputs, _ in rows.batches():
-        digest.add(inputs, None)
+    for inputs, labels in rows.batches():
+        digest.add(inputs, labels if with_labels else None)
     return [rows.n, digest.hex()]
 
 
@@ -144,7 +168,7 @@ class Difference:
 
 
 class Student:
-    """A network of the same architecture, trained on the snapshots' mean class probabilities.
+    """A network of the same architecture, trained on labels and the snapshots' mean probabilities.
 
     It takes one more training, and gives back what averaging costs: an answer takes one pass (the
     student answers itself, and errs otherwise than the old network), or two (the old network
@@ -158,9 +182,13 @@ class Student:
     snapshots : Snapshots or path
         A training's snapshots, or an `Ensemble`.
     data : Dataset, (inputs, labels) or inputs
-        What the network was trained on, without augmentation. Labels are not used.
+        What the network was trained on, without augmentation. A label of −1 is none.
     out : path
         A folder for all that comes out.
+    labels : float
+        Weight of the labels in the loss, in [0, 1). The loss of an example is (1 − labels) times
+        the cross-entropy to the snapshots' mean probabilities, plus labels times the cross-entropy
+        to its label. An example without a label has the first cross-entropy alone.
     start : float
         Targets are the mean over the snapshots from this fraction of the training on.
     unlabelled : Dataset or inputs, optional
@@ -206,6 +234,7 @@ class Student:
         data: Any,
         out: str | Path,
         *,
+        labels: float = 0.5,
         start: float = 0.4,
         unlabelled: Any = None,
         epochs: int = 30,
@@ -226,8 +255,10 @@ class Student:
         self.model, self.folder = model, Path(out)
         self._snapshots = open_snapshots(snapshots)
         self._taught = epochs_from(self._snapshots, _validate.share(start, "start"))
+        self.labels = _validate.share(labels, "labels")
         parts = [("data", data), ("unlabelled", unlabelled)]
         self._rows = [Rows.of(given, name) for name, given in parts if given is not None]
+        self._label_weights = [self.labels, 0.0][: len(self._rows)]
         for rows in self._rows:
             rows.take(np.zeros(1, np.int64))  # refuses what can only be read in order
         self.epochs = _validate.count(epochs, "epochs")
@@ -340,7 +371,11 @@ class Student:
             "snapshots": [
                 member.sha256(epoch) for epoch in self._taught for member in self._snapshots.members
             ],
-            "data": [_hash_inputs(rows) for rows in self._rows],
+            "data": [
+                _hash_rows(rows, with_labels=weight > 0)
+                for rows, weight in zip(self._rows, self._label_weights, strict=True)
+            ],
+            "labels": self.labels,
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "seed": self.seed,
@@ -400,7 +435,7 @@ class Student:
     def _trained(self, fabric: "Fabric", targets: Sequence[Targets]) -> nn.Module:
         seed_all(mix_seeds(self.seed))
         network = self._made()
-        points = _Examples(self._rows, [each.open() for each in targets])
+        points = _Examples(self._rows, [each.open() for each in targets], self._label_weights)
         optimizer = self._optimizer(network.parameters())
         schedule = self._schedule(optimizer)
         model, running = fabric.setup(network, optimizer)
