@@ -40,6 +40,7 @@ from snapsure.scoring import average_weights
 from snapsure.snapshots import SnapshotStore
 
 STUDENTS = [Taught(f"student {weight:g}", labels=weight) for weight in (0, 0.25, 0.5, 0.75)]
+TRAINED = [PLAIN.name, SECOND.name, *(student.name for student in STUDENTS)]
 AVERAGED = "averaged weights"
 SEEDS = range(3)
 
@@ -64,7 +65,7 @@ def main(
             folder = out / name / f"seed-{one}"
             if results is None:
                 train_all(task, one, folder)
-            elif all((place(folder, way.name) / DONE).exists() for way in (SECOND, *STUDENTS)):
+            elif all((place(folder, way) / DONE).exists() for way in TRAINED):
                 finished.setdefault(name, {})[str(one)] = judge_all(task, folder)
     if results is not None:
         text = json.dumps({"test_examples": 10_000, "tasks": finished}, indent=1)
@@ -88,8 +89,9 @@ def judge_all(task: Task, folder: Path) -> dict[str, dict[str, float]]:
     `aurc` is that of a classifier of its own, `aurc_of_final` that of its κ of the teacher's
     answers, and `aurc_beside_final` that of the mean of its κ and the teacher's.
     """
-    names = [PLAIN.name, SECOND.name, *(student.name for student in STUDENTS)]
-    logits = {name: torch.from_numpy(np.load(place(folder, name) / "logits.npy")) for name in names}
+    logits = {
+        name: torch.from_numpy(np.load(place(folder, name) / "logits.npy")) for name in TRAINED
+    }
     store = SnapshotStore(place(folder, PLAIN.name) / "snapshots")
     logits[AVERAGED] = predict(average_weights(task.network(), store, task.train), task.test[0])
 

@@ -9,8 +9,10 @@ from torch import nn
 
 from experiments import cifar10
 from experiments.passes import __main__ as study
+from experiments.passes import labels as study_of_labels
 from experiments.passes import tasks, trainings
 from experiments.passes.tasks import image_network
+from experiments.passes.trainings import place
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from snapsure.paper import data
@@ -51,6 +53,36 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     assert {"SAT", "CRL", "FMFP", "label smoothing", "second network"} <= {
         row.method for row in board.rows
     }
+
+
+@pytest.mark.slow
+def test_the_study_of_labels_writes_what_is_finished(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_of_labels, "task_of", make_small_task)
+    out, results = tmp_path / "runs", tmp_path / "results.json"
+    study_of_labels.main(out, ["words"], seed=[0])
+    study_of_labels.main(out, ["words"], results=results)  # of seeds 1 and 2 nothing is trained
+    tasks = json.loads(results.read_text())["tasks"]
+    assert [*tasks["words"]] == ["0"]
+    found, y = tasks["words"]["0"], make_small_task().test[1].numpy()
+    assert len(found) == 7
+    for name in ("second network", "student 0.25"):
+        old, p = (
+            torch.from_numpy(np.load(place(out / "words" / "seed-0", one) / "logits.npy"))
+            .double()
+            .softmax(dim=1)
+            .numpy()
+            for one in ("plain", name)
+        )
+        final, rows = old.argmax(axis=1), np.arange(len(y))
+        assert found[name]["error"] == (p.argmax(axis=1) != y).mean()
+        for kind, kappa, wrong in (
+            ("aurc", p.max(axis=1), p.argmax(axis=1) != y),
+            ("aurc_of_final", p[rows, final], final != y),
+            ("aurc_beside_final", (p + old)[rows, final], final != y),
+        ):
+            order = np.argsort(-kappa)
+            risks = np.cumsum(wrong[order]) / np.arange(1, len(y) + 1)
+            assert found[name][kind] == pytest.approx(risks.mean())
 
 
 def test_flat_gradients_are_those_at_the_worst_place_nearby():
