@@ -313,7 +313,7 @@ def test_several_data_sets_count_the_same():
     comparison = compare(sets)
     pooled = comparison.pooled
     assert list(comparison.boards) == ["small", "large"]
-    assert (pooled.runs, pooled.points) == (3, 1200)
+    assert (pooled.runs, pooled.examples) == (3, 1200)
     for row in pooled.rows:
         parts = [board[row.method, row.kappa] for board in comparison.boards.values()]
         ratios = [1 - part.gain.estimate / 100 for part in parts]

@@ -59,7 +59,7 @@ def two_methods(resamples, against):
         metric="eaurc",
         candidates=[Candidate("final", "softmax", Final), Candidate("AES", "softmax", AES)],
         runs=1,
-        points=100,
+        examples=100,
         means={
             **dict.fromkeys(numbers, means),
             "error": np.array([0.1, 0.1]),
@@ -106,10 +106,10 @@ def test_sizes_are_known_where_they_are_of_every_data_set():
     unsized = two_methods(79, 0)
     sized = replace(unsized, means={**unsized.means, "bytes": np.array([10.0, 30.0])})
     means = {**unsized.means, "bytes": np.array([20.0, 50.0])}
-    twice = replace(sized, means=means, runs=2, points=50)
+    twice = replace(sized, means=means, runs=2, examples=50)
     both = board_of([sized, twice])
     assert (both["final"].bytes, both["AES"].bytes) == (15, 40)
-    assert (both.runs, both.points) == (3, 150)
+    assert (both.runs, both.examples) == (3, 150)
     some = board_of([sized, unsized])
     assert some["final"].bytes is None
 

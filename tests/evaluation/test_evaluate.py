@@ -81,6 +81,16 @@ def test_printed_it_shows_its_boards(table):
         assert part in text
 
 
+def test_a_printed_board_shows_its_table(table):
+    board = evaluate(table, methods=["final", "AES"], protocol=Splits(1), resamples=20).boards[
+        "mc_dropout"
+    ]
+    assert repr(board) == "<Board: mc_dropout; 2 methods>"
+    for part in ("mc_dropout: 1 run ", "AES", f"{1e3 * board['AES'].eaurc:.2f}"):
+        assert part in str(board)
+    assert "<table" in board._repr_html_()
+
+
 def test_rivals_of_the_logits_take_part():
     table = run_of().table
     result = evaluate(
@@ -201,6 +211,26 @@ def test_what_is_asked_and_found_cannot_be_changed():
     ]
     assert {Splits, Halves} <= {*classes}
     assert [one.__name__ for one in classes if not one.__dataclass_params__.frozen] == []
+
+
+def test_few_snapshots_have_one_row_of_aes():
+    rng = np.random.default_rng(0)
+    kappa = rng.random((4, 200))
+    short = ScoreTable.from_kappa(kappa, rng.random(200) > kappa.mean(axis=0))
+    for result in (evaluate(short, protocol=Splits(1), resamples=20), compare(short)):
+        methods = [row.method for board in result.every for row in board.rows]
+        assert [method for method in methods if method.startswith("AES")] == ["AES"]
+
+
+def test_tables_with_different_kappas_are_refused_by_their_number(table):
+    other = ScoreTable({"entropy": table.kappa("softmax")}, table.labels, table.y)
+    words = r"`tables` \(table 1\) must be one of entropy, got 'softmax'"
+    with pytest.raises(InvalidInput, match=words):
+        evaluate([table, other])
+    with pytest.raises(InvalidInput, match=r"`runs\['b'\]` \(run 0\) .* entropy, got 'softmax'"):
+        compare({"a": table, "b": other})
+    with pytest.raises(InvalidInput, match=r"`runs\['data'\]` \(run 1\) .* entropy, got"):
+        compare([table, other])
 
 
 @pytest.mark.parametrize("judge", [evaluate, compare])

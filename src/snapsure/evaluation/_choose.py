@@ -14,7 +14,7 @@ from snapsure.estimators import Estimator, registry
 from snapsure.estimators._base import refuse_no_table
 from snapsure.estimators.registry import FINAL
 from snapsure.evaluation._engine import Candidate, list_candidates
-from snapsure.evaluation._evaluate import Panel, compare_with_final
+from snapsure.evaluation._evaluate import compare_with_final
 from snapsure.evaluation._protocol import Splits
 from snapsure.evaluation._results import Result
 from snapsure.evaluation._run import Run
@@ -174,9 +174,9 @@ def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: in
         )
     run = Run(table)
     candidates = _list_candidates(run, kappa, passes)
-    panel = Panel(kappa, candidates, [run])
     splits, resamples = choose_effort(table.errors.size)
-    (results,) = compare_with_final([panel], Splits(splits, seed=seed), resamples, _LEVEL, seed)
+    protocol = Splits(splits, seed=seed)
+    results = compare_with_final(kappa, candidates, [run], protocol, resamples, _LEVEL, seed)
     most = float("inf") if passes is None else passes
     affordable = {row.method: row for row in results if row.passes <= most}
     better = [row for row in affordable.values() if row.outcome == "better"]

@@ -29,10 +29,11 @@ from snapsure.evaluation._engine import (
     describe,
     find_methods,
     find_outcome,
-    judge_all,
     list_candidates,
     list_others,
     percent_saved,
+    refuse_other_kappas,
+    try_all,
     write_verdict,
 )
 from snapsure.evaluation._protocol import Halves, Protocol
@@ -115,6 +116,9 @@ def compare(
     _validate.choice(correction, get_args(Correction), "correction")
     if kappa is None:
         kappa = next(iter(groups.values()))[0].table.names[0]
+    for name, some in groups.items():
+        for i, run in enumerate(some):
+            refuse_other_kappas(run.table, [kappa], f"`runs[{name!r}]` (run {i})")
     protocol = Halves(seed) if protocol is None else protocol
 
     contests = {
@@ -145,7 +149,7 @@ def compare(
     if len(boards) > 1:
         some = [contest.select(keys) for contest in contests.values()]
         pooled = make_board(ALL, some, base, kappa, level, correction)
-    return Comparison(boards, pooled, level, resamples)
+    return Comparison(boards, pooled)
 
 
 def _group_runs(runs: Runs | Mapping[str, Runs]) -> dict[str, list[Run]]:
@@ -189,7 +193,7 @@ class Contest:
     metric: str
     candidates: Sequence[Candidate]
     runs: int
-    points: int
+    examples: int
     means: Mapping[str, Floats]  # each number, (methods,); bytes are NaN where unknown
     each: Floats  # the metric of every run, (runs, methods)
     draws: Floats  # its mean on every resample of the examples, (methods, resamples)
@@ -238,15 +242,17 @@ def _contest(
     candidates = _share_candidates([list_every_candidate(run, methods, kappa) for run in runs])
 
     def judge_run(run: Run) -> dict[str, Floats]:
-        halves = []
-        for learn, rest in protocol.parts(run.table.y_hat.size):
-            judged = judge_all(candidates, run.rows(learn), run.rows(rest))
-            numbers = [one.numbers() for one in judged]
-            columns = {name: np.array([row[name] for row in numbers]) for name in numbers[0]}
-            scores = [(one.score, one.errors) for one in judged]
-            columns["draws"] = bootstrap_values(AREAS[metric], scores, resamples, seeds[0])
-            halves.append(columns)
-        return {name: np.mean([half[name] for half in halves], axis=0) for name in halves[0]}
+        trials = try_all(candidates, run, protocol, base=0)
+        names = trials[0].numbers
+        means = {name: np.array([trial.numbers[name] for trial in trials]) for name in names}
+        parts = zip(*(trial.judged for trial in trials), strict=True)
+        draws = [
+            bootstrap_values(
+                AREAS[metric], [(one.score, one.errors) for one in part], resamples, seeds[0]
+            )
+            for part in parts
+        ]
+        return means | {"draws": np.mean(draws, axis=0)}
 
     # With few examples the calls are short, and threads would wait for each other.
     n = runs[0].table.y_hat.size
@@ -269,7 +275,6 @@ def _contest(
 
 def list_every_candidate(run: Run, methods: Methods | None, kappa: str) -> list[Candidate]:
     """List what competes: methods on the reference's κ, some on every κ, and other scores."""
-    run.table.kappa(kappa)  # refuses an unknown κ
     chosen = registry.names() if methods is None else methods
     found = find_methods(chosen, run.others)
     names = list(run.others) if methods is None else [name for name in run.others if name in chosen]
@@ -363,8 +368,10 @@ def make_board(
         reference[0],
         kappa,
         sum(contest.runs for contest in contests),
-        sum(contest.points for contest in contests),
+        sum(contest.examples for contest in contests),
         rows,
+        level,
+        first.draws.shape[1],
         first.metric,
     )
 

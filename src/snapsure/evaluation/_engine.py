@@ -2,11 +2,12 @@
 
 `evaluate`, `compare`, `choose` and the report are views of it. A *candidate* is a method on one κ
 of a run, or one of the run's other scores. `judge` fits it on some examples and scores others;
-`Judged.numbers` are its metrics and its cost. What follows is written once, here: the gain over a
-reference, its significance (with or without a correction for many comparisons) and the verdict.
+`Judged.numbers` are its metrics and its cost; a `Trial` is a candidate on all parts of a run. What
+follows is written once, here: the gain over a reference, its significance (with or without a
+correction for many comparisons) and the verdict.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,9 +19,11 @@ from snapsure.errors import InvalidInput
 from snapsure.estimators import LES, Estimator, Final, registry
 from snapsure.estimators._search import Search
 from snapsure.estimators.registry import FINAL, Method
+from snapsure.evaluation._protocol import Protocol
 from snapsure.evaluation._results import Outcome
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, augrc, aurc, brier, eaurc, nll
+from snapsure.table import ScoreTable
 
 AREAS: dict[str, Metric] = {"eaurc": eaurc, "aurc": aurc, "augrc": augrc}
 SIGNIFICANT = 0.05
@@ -89,6 +92,16 @@ def find_methods(methods: Methods, others: Iterable[str] = ()) -> list[Method]:
             )
         found.append(registry.get(method) if isinstance(method, str) else method)
     return found
+
+
+def refuse_other_kappas(table: ScoreTable, kappas: Iterable[str], argument: str) -> None:
+    """Refuse a table without one of these κ; `argument` names the table."""
+    for kappa in kappas:
+        if kappa not in table.names:
+            raise InvalidInput(
+                f"The κ of {argument} must be one of {', '.join(table.names)}, got {kappa!r}. "
+                "Choose a κ that every table has by `kappa=`, or score that one too."
+            )
 
 
 def list_candidates(
@@ -162,20 +175,51 @@ def judge(candidate: Candidate, learn: Run, rest: Run, search: Search | None = N
     # The final snapshot always answers, so it is kept and passed even if the score ignores it.
     kept = len({*used, last})
     passes = candidate.passes * len(used) + kept - len(used)
-    return Judged(
-        score,
-        errors,
-        p,
-        passes,
-        kept if candidate.kept is None else candidate.kept,
-        candidate.trainings,
-    )
+    kept = kept if candidate.kept is None else candidate.kept
+    return Judged(score, errors, p, passes, kept, candidate.trainings)
 
 
 def judge_all(candidates: Sequence[Candidate], learn: Run, rest: Run) -> list[Judged]:
     """Judge every candidate on the same examples."""
     search = Search()
     return [judge(candidate, learn, rest, search) for candidate in candidates]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate on the parts of one run, beside the reference on the same examples."""
+
+    numbers: Mapping[str, float]  # means over the parts
+    judged: Sequence[Judged]
+    reference: Sequence[Judged]
+
+
+def try_all(
+    candidates: Sequence[Candidate], run: Run, protocol: Protocol, base: int, *, whole: bool = False
+) -> list[Trial]:
+    """Judge every candidate on every part of a run; candidate `base` is the reference.
+
+    With `whole`, candidates that learn nothing are judged on all examples at once. The curve that
+    calibrates them does learn, so their NLL and Brier score are always means over the parts.
+    """
+    parts = [
+        judge_all(candidates, run.rows(learn), run.rows(rest))
+        for learn, rest in protocol.parts(run.table.y_hat.size)
+    ]
+    columns = [[part[i] for part in parts] for i in range(len(candidates))]
+    trials = [Trial(_mean_numbers(column), column, columns[base]) for column in columns]
+    if whole:
+        free = [i for i, candidate in enumerate(candidates) if not candidate.make().learns]
+        judged = dict(zip(free, judge_all([candidates[i] for i in free], run, run), strict=True))
+        for i, one in judged.items():
+            calibrated = {name: trials[i].numbers[name] for name in ("nll", "brier")}
+            trials[i] = Trial(one.numbers() | calibrated, [one], [judged[base]])
+    return trials
+
+
+def _mean_numbers(judged: Iterable[Judged]) -> dict[str, float]:
+    each = [one.numbers() for one in judged]
+    return {name: float(np.mean([numbers[name] for numbers in each])) for name in each[0]}
 
 
 def percent_saved(ours: float, reference: float) -> float | None:

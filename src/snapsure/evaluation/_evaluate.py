@@ -1,7 +1,6 @@
 """`evaluate` and `confidences`: methods on every κ of a table, beside its final snapshot."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from snapsure.estimators import registry
 from snapsure.estimators.registry import FINAL, Method
 from snapsure.evaluation._engine import (
     Candidate,
-    Judged,
     Methods,
     describe,
     find_methods,
@@ -22,7 +20,9 @@ from snapsure.evaluation._engine import (
     list_candidates,
     mean_interval,
     percent_saved,
+    refuse_other_kappas,
     standard_error,
+    try_all,
     write_verdict,
 )
 from snapsure.evaluation._protocol import Halves, Protocol, Splits
@@ -85,7 +85,9 @@ def evaluate(
     (0.0, True)
     """
     some = [tables] if isinstance(tables, ScoreTable) else list(tables)
-    for table in some:
+    names = some[0].names if kappa is None else [kappa] if isinstance(kappa, str) else kappa
+    for i, table in enumerate(some):
+        refuse_other_kappas(table, names, f"`tables` (table {i})")
         wrong = int(table.errors.sum())
         if not 0 < wrong < table.errors.size:
             raise InvalidInput(
@@ -95,19 +97,15 @@ def evaluate(
     protocol = Splits(seed=seed) if protocol is None else protocol
     resamples = _validate.count(resamples, "resamples")
     chosen = _find_methods(methods)
-    names = _find_kappas(some[0], kappa)
 
-    panels = []
+    boards = {}
     for name in names:
         runs = [Run(_select_kappa(table, name)) for table in some]
         candidates = list_candidates(runs[0], chosen, [name], single=True)
-        panels.append(Panel(name, candidates, runs))
-    rows = compare_with_final(panels, protocol, resamples, level, seed)
-    boards = {
-        panel.kappa: Board(panel.kappa, FINAL, panel.kappa, len(some), some[0].y_hat.size, each)
-        for panel, each in zip(panels, rows, strict=True)
-    }
-    return Comparison(boards, None, level, resamples)
+        rows = compare_with_final(name, candidates, runs, protocol, resamples, level, seed)
+        n = some[0].y_hat.size
+        boards[name] = Board(name, FINAL, name, len(some), n, rows, level, resamples)
+    return Comparison(boards, None)
 
 
 def confidences(
@@ -181,12 +179,6 @@ def _find_methods(methods: Methods | None) -> list[Method]:
     return [*final, *found]
 
 
-def _find_kappas(table: ScoreTable, kappa: str | Sequence[str] | None) -> list[str]:
-    if kappa is None:
-        return list(table.names)
-    return [kappa] if isinstance(kappa, str) else list(kappa)
-
-
 def _select_kappa(table: ScoreTable, name: str) -> ScoreTable:
     """Return the table with one κ, so that splits copy no other."""
     return ScoreTable(
@@ -199,115 +191,71 @@ def _select_kappa(table: ScoreTable, name: str) -> ScoreTable:
     )
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Candidates to compare with the final snapshot's κ, on runs of the same examples."""
-
-    kappa: str
-    candidates: Sequence[Candidate]
-    runs: Sequence[Run]
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """One candidate on one run: numbers are means over the parts."""
-
-    numbers: dict[str, float]
-    areas: Sequence[float]  # E-AURC, part by part
-    judged: Sequence[Judged]
-    finals: Sequence[Floats]  # the final κ of the same examples
-
-
 def compare_with_final(
-    panels: Sequence[Panel], protocol: Protocol, resamples: int, level: float, seed: int
-) -> list[list[Result]]:
-    """Return a result per candidate of each panel: means over its runs.
+    kappa: str,
+    candidates: Sequence[Candidate],
+    runs: Sequence[Run],
+    protocol: Protocol,
+    resamples: int,
+    level: float,
+    seed: int,
+) -> list[Result]:
+    """Return a result per candidate: means over the runs, and the difference from the final κ.
 
     Splits overlap, so the interval of a mean over splits is the mean of their intervals' ends.
     """
-    trials = [[_try_all(panel, run, protocol) for run in panel.runs] for panel in panels]
+    base = [candidate.key for candidate in candidates].index((FINAL, kappa))
+    each_run = [try_all(candidates, run, protocol, base, whole=protocol.whole) for run in runs]
+    columns = [[trials[i] for trials in each_run] for i in range(len(candidates))]
     # All at once, so that parts of the same size share their resamples.
     pairs: list[Any] = [
-        ({"score": one.score, "final": final}, one.errors)
-        for panel in trials
-        for run in panel
-        for trial in run
-        for one, final in zip(trial.judged, trial.finals, strict=True)
+        ({"score": one.score, "final": final.score}, one.errors)
+        for trials in columns
+        for trial in trials
+        for one, final in zip(trial.judged, trial.reference, strict=True)
     ]
     intervals = iter(bootstrap_each(eaurc, pairs, resamples, level, seed))
+
     rows = []
-    for panel, runs in zip(panels, trials, strict=True):
-        differences = [
-            [mean_interval([next(intervals) for _ in trial.judged]) for trial in run]
-            for run in runs
+    for i, (candidate, trials) in enumerate(zip(candidates, columns, strict=True)):
+        difference = mean_interval(
+            [mean_interval([next(intervals) for _ in trial.judged]) for trial in trials]
+        )
+        numbers: dict[str, Any] = {
+            name: _mean(trial.numbers[name] for trial in trials) for name in trials[0].numbers
+        }
+        areas = [[float(eaurc(one.score, one.errors)) for one in trial.judged] for trial in trials]
+        spreads = [standard_error(some) for some in areas if len(some) > 1]
+        finals = [
+            _mean(float(eaurc(one.score, one.errors)) for one in trial.reference)
+            for trial in trials
         ]
-        columns = zip(
-            panel.candidates, zip(*runs, strict=True), zip(*differences, strict=True), strict=True
-        )
-        rows.append([_summarise(one, panel.kappa, each, ends) for one, each, ends in columns])
-    return rows
-
-
-def _try_all(panel: Panel, run: Run, protocol: Protocol) -> list[_Trial]:
-    """Judge every candidate on every part of a run."""
-    parts = []
-    for learn_rows, rest_rows in protocol.parts(run.table.y_hat.size):
-        learn, rest = run.rows(learn_rows), run.rows(rest_rows)
-        final = np.array(rest.table.kappa(panel.kappa)[-1])
-        parts.append((judge_all(panel.candidates, learn, rest), final))
-
-    trials = []
-    for i, candidate in enumerate(panel.candidates):
-        judged, finals = [part[i] for part, _ in parts], [final for _, final in parts]
-        calibrated = [one.numbers() for one in judged]
-        if protocol.whole and not candidate.make().learns:
-            judged, finals = judge_all([candidate], run, run), [run.table.kappa(panel.kappa)[-1]]
-        each = [one.numbers() for one in judged]
-        numbers = {key: _mean(one[key] for one in each) for key in each[0]}
-        numbers |= {key: _mean(one[key] for one in calibrated) for key in ("nll", "brier")}
-        areas = [one["eaurc"] for one in each]
-        trials.append(_Trial(numbers, areas, judged, finals))
-    return trials
-
-
-def _summarise(
-    candidate: Candidate, kappa: str, trials: Sequence[_Trial], differences: Sequence[Interval]
-) -> Result:
-    """Average a candidate's trials over the runs, and compare it with the final κ."""
-    numbers: dict[str, Any] = {
-        key: _mean(trial.numbers[key] for trial in trials) for key in trials[0].numbers
-    }
-    finals = [
-        _mean(
-            float(eaurc(final, one.errors))
-            for one, final in zip(trial.judged, trial.finals, strict=True)
-        )
-        for trial in trials
-    ]
-    final, difference = _mean(finals), mean_interval(differences)
-    saved = percent_saved(numbers["eaurc"], final)
-    gain = None
-    if saved is not None:
-        gain = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
-    spreads = [standard_error(trial.areas) for trial in trials if len(trial.areas) > 1]
-    is_reference = candidate.key == (FINAL, kappa)
-    outcome = "reference" if is_reference else find_outcome(difference)
-    return Result(
-        method=candidate.method,
-        kappa=candidate.kappa,
-        **numbers,
-        bytes=None,
-        standard_error=_mean(spreads) if spreads else None,
-        reference_eaurc=final,
-        difference=difference,
-        gain=gain,
-        gains=tuple(
+        final = _mean(finals)
+        saved = percent_saved(numbers["eaurc"], final)
+        gain = None
+        if saved is not None:
+            gain = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
+        outcome = "reference" if i == base else find_outcome(difference)
+        gains = (
             percent_saved(trial.numbers["eaurc"], own)
             for trial, own in zip(trials, finals, strict=True)
-        ),
-        outcome=outcome,
-        verdict=write_verdict(outcome, saved, describe(FINAL, kappa)),
-    )
+        )
+        rows.append(
+            Result(
+                method=candidate.method,
+                kappa=candidate.kappa,
+                **numbers,
+                bytes=None,
+                standard_error=_mean(spreads) if spreads else None,
+                reference_eaurc=final,
+                difference=difference,
+                gain=gain,
+                gains=tuple(gains),
+                outcome=outcome,
+                verdict=write_verdict(outcome, saved, describe(FINAL, kappa)),
+            )
+        )
+    return rows
 
 
 def _mean(values: Iterable[float]) -> float:

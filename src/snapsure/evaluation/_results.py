@@ -76,11 +76,12 @@ class Result:
         return row
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Board:
     """Methods on the same examples, compared with one of them.
 
     `board["AES"]` is a method on the reference's κ, `board["AES", "entropy"]` on another.
+    `print(board)` shows the table.
 
     Examples
     --------
@@ -97,9 +98,21 @@ class Board:
     reference: str  # the method that the others are compared with
     kappa: str  # the reference's κ, or the table's first if that uses none
     runs: int
-    points: int
+    examples: int
     rows: Sequence[Result]
+    level: float  # of the intervals
+    resamples: int
     metric: str = "eaurc"  # that ranks the methods, and that gains are of
+
+    def __repr__(self) -> str:
+        """Name the board and count its methods; `print` shows the numbers."""
+        return f"<Board: {self.name}; {len(self.rows)} methods>"
+
+    def __str__(self) -> str:
+        return str(Comparison({self.name: self}, None))
+
+    def _repr_html_(self) -> str:
+        return Comparison({self.name: self}, None)._repr_html_()
 
     @property
     def measure(self) -> str:
@@ -146,8 +159,6 @@ class Comparison:
         By the name of the data set, or of the κ. `board.rows` are its methods.
     pooled : Board or None
         Over all data sets.
-    level, resamples
-        Of the intervals.
 
     Examples
     --------
@@ -161,8 +172,6 @@ class Comparison:
 
     boards: Mapping[str, Board]
     pooled: Board | None
-    level: float
-    resamples: int
 
     def __repr__(self) -> str:
         """Name the boards and count the methods; `print` shows the numbers."""
@@ -180,9 +189,19 @@ class Comparison:
         InvalidInput
             If there is no such method; the message lists those there are.
         """
-        boards = [self.pooled] if self.pooled is not None else list(self.boards.values())
+        boards = self.every if self.pooled is None else [self.pooled]
         rows = [row for board in boards for row in board.rows]
         return _find(rows, key, boards[0].kappa)
+
+    @property
+    def level(self) -> float:
+        """The level of the intervals."""
+        return self.every[0].level
+
+    @property
+    def resamples(self) -> int:
+        """How many resamples the intervals are of."""
+        return self.every[0].resamples
 
     @property
     def every(self) -> list[Board]:
@@ -213,11 +232,11 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers and words, for JSON."""
-        shown = [*self.boards.values(), *([] if self.pooled is None else [self.pooled])]
+        boards = [*self.boards.values(), *([] if self.pooled is None else [self.pooled])]
         return {
             "level": self.level,
             "resamples": self.resamples,
-            "boards": [board.as_dict() for board in shown],
+            "boards": [board.as_dict() for board in boards],
         }
 
 

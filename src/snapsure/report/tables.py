@@ -191,7 +191,7 @@ def tabulate_board(board: Board, comparison: Comparison) -> Table:
     """Every number of a board: quality, price, gain over the reference, and the verdict."""
     runs = f"{board.runs} runs" if board.runs > 1 else "1 run (intervals are of its examples alone)"
     title = (
-        f"{board.name}: {runs}, {board.points:,} examples. Areas × 10³. Gain: percent less "
+        f"{board.name}: {runs}, {board.examples:,} examples. Areas × 10³. Gain: percent less "
         f"{board.measure} than {board.reference_label} on the same examples, with "
         f"{comparison.level:.0%} intervals of {comparison.resamples:,} paired resamples."
     )
