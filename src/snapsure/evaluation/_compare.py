@@ -147,8 +147,8 @@ def compare(
     }
     pooled = None
     if len(boards) > 1:
-        some = [contest.select(keys) for contest in contests.values()]
-        pooled = make_board(ALL, some, base, kappa, level, correction)
+        common = [contest.select(keys) for contest in contests.values()]
+        pooled = make_board(ALL, common, base, kappa, level, correction)
     return Comparison(boards, pooled)
 
 
