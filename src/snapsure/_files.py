@@ -82,6 +82,23 @@ def _lock(file: BinaryIO, *, blocking: bool) -> bool:
     return lock_descriptor(file.fileno(), blocking=blocking)
 
 
+@contextmanager
+def locking(folder: Path) -> Iterator[None]:
+    """Be the only process that changes a folder, where the system can lock one; others wait."""
+    if not _POSIX:
+        yield
+        return
+    from filelock import lock_descriptor
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            lock_descriptor(handle, blocking=True)
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_bytes(path: Path, content: bytes, before: Callable[[], object] | None = None) -> None:
     """Write a small file whole or not at all; `before` as in `replacing`."""
     with replacing(path, before) as file:

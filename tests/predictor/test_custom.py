@@ -120,7 +120,7 @@ def test_unknown_classes_are_refused_with_the_line_that_makes_them_known(saved):
 def test_a_module_that_a_file_names_is_not_imported(saved, deployed, monkeypatch, name, beside):
     """Neither one inside the folder nor one beside it, where Python would find it."""
     _, folder = saved
-    place = folder.parent if beside else folder / "snapshots"
+    place = folder.parent if beside else folder
     (place / "planted.py").write_text("raise SystemExit('code of a file ran')")
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "path", ["", str(place), *sys.path])

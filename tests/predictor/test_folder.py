@@ -1,16 +1,19 @@
 """One folder to deploy: the same answers from it, and nothing else is read."""
 
+import errno
+import hashlib
+import itertools
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from snapsure import AES, LES, Ensemble, MCDropout, Predictor
+from snapsure import AES, LES, Ensemble, MCDropout, Predictor, SnapshotStore, _files
 from snapsure._json import digest
-from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
+from snapsure.errors import CorruptFile, InvalidInput, StorageError, WrongArchitecture
+from snapsure.snapshots import _weights
 from tests.support.deployed import ESTIMATORS, fitted
 
 FACTORY = "tests.support.network:digits_network"
@@ -43,9 +46,13 @@ def test_the_same_answers(deployed, estimator, tmp_path):
 
 
 def test_nothing_but_json_and_safetensors(folder):
-    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    epochs = [f"snapshots/epoch-{epoch:06}.safetensors" for epoch in (1, 3, 4, 6)]
-    assert files == ["predictor.json", *epochs, "snapshots/manifest.json"]
+    content = json.loads((folder / "predictor.json").read_text())
+    (snapshots,) = content["snapshots"]
+    assert sorted(snapshots) == ["1", "3", "4", "6"]
+    for file in snapshots.values():
+        assert hashlib.sha256((folder / file["file"]).read_bytes()).hexdigest() == file["sha256"]
+    named = {"predictor.json", *(file["file"] for file in snapshots.values())}
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*")} == named
 
 
 def test_the_factory_is_written_down(folder, deployed):
@@ -73,53 +80,127 @@ def test_an_ensemble_and_dropout(deployed, other_digits, tmp_path):
     assert again.passes == 12
 
 
-def test_replaced_whole(folder, deployed):
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_predictor_replaces_another_and_nothing_else(folder, deployed):
+    (folder / "snapshots-seed2").mkdir()
+    others = ["snapshots-seed2/weights", "snapshots.tar", "answers.csv", "epoch-000001.safetensors"]
+    looks_like_ours = "epoch-000001-0123456789ab.safetensors"
+    for name in (*others, looks_like_ours):
+        (folder / name).write_text(f"the user's own {name}")
+
     Predictor(FACTORY, deployed.digits.store, AES(k=2)).save(folder)
     assert Predictor.load(folder, FACTORY).epochs == [2, 6]
-    assert [path.name for path in folder.parent.iterdir()] == ["predictor"]
-    (folder.parent / "mine").mkdir()
-    (folder.parent / "mine" / "file").touch()
+    for name in (*others, looks_like_ours):
+        assert (folder / name).read_text() == f"the user's own {name}"
+    kept = [name for name in names_in(folder) if name.startswith("epoch-")]
+    assert len(kept) == 2 + 2  # of the two that are the user's own, and of two snapshots
+    assert names_in(folder.parent) == ["predictor"]
+
+
+def test_what_is_no_predictor_stays(folder):
     predictor = Predictor.load(folder, FACTORY)
-    with pytest.raises(InvalidInput, match="mine with file in it: choose another"):
-        predictor.save(folder.parent / "mine")
+    mine = folder.parent / "mine"
+    mine.mkdir()
+    predictor.save(mine)  # empty
+    for path in mine.iterdir():
+        path.unlink()
+    (mine / "file").touch()
+    with pytest.raises(InvalidInput, match=r"mine with file in it\. Choose another"):
+        predictor.save(mine)
     with pytest.raises(InvalidInput, match="got the file "):
-        predictor.save(folder.parent / "mine" / "file")
-    (folder / "answers.csv").touch()
-    with pytest.raises(InvalidInput, match=r"with answers\.csv in it"):
-        predictor.save(folder)
-    (folder / "answers.csv").unlink()
-    (folder.parent / "current").symlink_to(folder)
-    predictor.save(folder.parent / "current")
-    assert (folder.parent / "current").is_symlink()
-    assert Predictor.load(folder.parent / "current", FACTORY).epochs == [2, 6]
+        predictor.save(mine / "file")
+    assert names_in(mine) == ["file"]
+
+
+def test_nothing_is_written_through_links(folder, tmp_path):
+    predictor, before = Predictor.load(folder, FACTORY), names_in(folder)
+    (tmp_path / "current").symlink_to(folder)
+    with pytest.raises(OSError, match="must be a folder of its own, got a link"):
+        predictor.save(tmp_path / "current")
+    assert names_in(folder) == before
+    target = tmp_path / "theirs.json"
+    (folder / "predictor.json").replace(target)
+    content = target.read_bytes()
+    (folder / "predictor.json").symlink_to(target)
+    predictor.save(folder)
+    assert not (folder / "predictor.json").is_symlink()
+    assert target.read_bytes() == content
 
 
 def test_a_save_that_fails_leaves_the_old_one(folder, deployed, monkeypatch):
+    """At whatever file it fails; the next save removes what it left."""
     other = Predictor(FACTORY, deployed.digits.store, AES(k=2))
-    rename, epochs = Path.rename, Predictor.load(folder, FACTORY).epochs
+    replace, epochs = Path.replace, Predictor.load(folder, FACTORY).epochs
+    for fails_at in range(3):  # two snapshots and predictor.json
+        turns = itertools.count()
 
-    def failing(self, target):
-        if self.name.startswith(".partial-"):
-            raise OSError(5, "the disk is gone")
-        return rename(self, target)
+        def failing(self, target, turns=turns, fails_at=fails_at):
+            if next(turns) == fails_at:
+                raise OSError(5, "the disk is gone")
+            return replace(self, target)
 
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="the disk is gone"):
+        monkeypatch.setattr(Path, "replace", failing)
+        with pytest.raises(OSError, match="the disk is gone"):
+            other.save(folder)
+        monkeypatch.undo()
+        assert Predictor.load(folder, FACTORY).epochs == epochs
+    other.save(folder)
+    assert len(names_in(folder)) == 3
+
+
+def test_a_superseded_predictor_never_comes_back(folder, deployed):
+    Predictor(FACTORY, deployed.digits.store, AES(k=2)).save(folder)
+    folder.rename(folder.with_name("moved"))
+    with pytest.raises(InvalidInput, match=r"got no predictor\.json in it"):
+        Predictor.load(folder, FACTORY)
+    assert names_in(folder.parent) == ["moved"]
+
+
+def test_a_read_only_disk_gets_a_sentence(folder, monkeypatch):
+    predictor, before = Predictor.load(folder, FACTORY), names_in(folder)
+
+    def refuse(temporary):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(_files, "_open_locked", refuse)
+    assert Predictor.load(folder, FACTORY).epochs == predictor.epochs
+    with pytest.raises(StorageError, match=r"Cannot write .*\(Read-only file system\)\. Choose"):
+        predictor.save(folder)
+    assert names_in(folder) == before
+
+
+def test_it_saves_what_it_answers_with_or_nothing(deployed, tmp_path):
+    """Trained again while a predictor is in memory, the folder's weights are not its own."""
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in deployed.digits.store.epochs:
+        store.save(deployed.digits.store.load(epoch), epoch)
+    predictor = Predictor(deployed.digits.model(), store, AES(k=2))
+    for epoch in store.epochs:
+        store.save(deployed.digits.model(), epoch)
+    with pytest.raises(CorruptFile, match="must not change while it is in use"):
+        predictor.save(tmp_path / "p")
+    assert not (tmp_path / "p" / "predictor.json").exists()
+
+
+def test_one_that_is_saved_while_another_is_loaded(folder, deployed, monkeypatch):
+    """The reader gets the old one or the new one, whole."""
+    other = Predictor(FACTORY, deployed.digits.store, AES(k=2))
+    read = _weights.read
+
+    def late(path):
+        monkeypatch.setattr(_weights, "read", read)
         other.save(folder)
-    monkeypatch.undo()
-    assert Predictor.load(folder, FACTORY).epochs == epochs
-    # Killed between the two moves, the old one is found again.
-    folder.rename(folder.with_name(".replaced-0123456789ab-predictor"))
-    with pytest.raises(InvalidInput, match="got no predictor"):  # what is another's stays away
-        Predictor.load(folder.with_name("ictor"), FACTORY)
-    with pytest.raises(InvalidInput, match="got no predictor"):
-        Predictor.load(folder.with_name("ab-predictor"), FACTORY)
-    assert Predictor.load(folder, FACTORY).epochs == epochs
-    assert [path.name for path in folder.parent.iterdir()] == ["predictor"]
+        return read(path)
+
+    monkeypatch.setattr(_weights, "read", late)
+    assert Predictor.load(folder, FACTORY).epochs == [2, 6]
 
 
 def test_what_is_torn_is_told(folder, tmp_path):
-    weights = folder / "snapshots" / "epoch-000003.safetensors"
+    (weights,) = folder.glob("epoch-000003-*")
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(CorruptFile, match="SHA-256 differs"):
@@ -127,22 +208,14 @@ def test_what_is_torn_is_told(folder, tmp_path):
     weights.write_bytes(content)
     Predictor.load(folder, FACTORY)
     weights.unlink()
-    with pytest.raises(CorruptFile, match="got no file"):
-        Predictor.load(folder, FACTORY)
-
-
-def test_other_snapshots_are_told(folder, deployed):
-    from snapsure import SnapshotStore
-
-    SnapshotStore(folder / "snapshots").save(deployed.digits.model(), 3)
-    with pytest.raises(CorruptFile, match="must hold the snapshots that the predictor was saved"):
+    with pytest.raises(CorruptFile, match=r"cannot be read \(No such file"):
         Predictor.load(folder, FACTORY)
 
 
 def test_what_does_not_fit_is_refused(folder, tmp_path):
     with pytest.raises(WrongArchitecture):
         Predictor.load(folder, nn.Linear(3, 2))
-    with pytest.raises(InvalidInput, match=r"got no predictor\.json in it: check the path"):
+    with pytest.raises(InvalidInput, match=r"got no predictor\.json in it\. Check the path"):
         Predictor.load(tmp_path / "nowhere")
     path = folder / "predictor.json"
     content = json.loads(path.read_text())
@@ -154,10 +227,10 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
             Predictor.load(folder, trust=True)
         return str(caught.value)
 
-    assert told(version=2) == (
-        f"{folder} must be a predictor of format 1, got 2: update snapsure to read it"
-    )
-    assert told(version=0).endswith("got 0: save the predictor again")
+    assert told(version=3).endswith("must be a predictor of format 2, got 3. Update snapsure.")
+    assert told(version=1).endswith("got 1. Save the predictor again.")
+    outside = {"1": {"file": "../run/epoch-000001.safetensors", "sha256": "0" * 64}}
+    assert "`$.snapshots[0]" in told(snapshots=[outside])
     assert "True at `$.version`" in told(version=True)
     assert "names no function that makes the network" in told(model=None)
     assert "'another' at `$.format`" in told(format="another")
@@ -169,7 +242,8 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
     with pytest.raises(CorruptFile):
         Predictor.load(folder, FACTORY)
     path.write_text(json.dumps(content))
-    shutil.rmtree(folder / "snapshots")
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
     with pytest.raises(CorruptFile):
         Predictor.load(folder, FACTORY)
 

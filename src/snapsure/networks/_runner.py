@@ -90,19 +90,32 @@ class Runner:
         for slot in wanted:
             if slot in self._networks:
                 continue
-            store, epoch = self._members[slot[0]], slot[1]
-            if store.sha256(epoch) != self._hashes[slot]:
-                raise CorruptFile(
-                    f"The snapshot of epoch {epoch} in {store.path} must not change while it is in "
-                    "use, got another. Start again with the snapshots as they are now."
-                )
             if free:
                 network = self._networks.pop(free.pop())
             else:
                 copied = private_copy(self._model, self.device)
                 network = Network(copied, self._kappas, self.device)
-            store.load_into(network.module, epoch)
+            self._load_into(network.module, slot)
             self._networks[slot] = network
+
+    def states(self, epochs: Sequence[int]) -> Iterator[tuple[Slot, dict[str, Tensor]]]:
+        """Yield the weights of every member of each epoch, on the CPU."""
+        module = private_copy(self._model, torch.device("cpu"))
+        for slot in self.slots(epochs):
+            self._load_into(module, slot)
+            yield slot, module.state_dict()
+
+    def _load_into(self, module: nn.Module, slot: Slot) -> None:
+        """Load a snapshot, which must be the one that was there at the start."""
+        store, epoch = self._members[slot[0]], slot[1]
+        before = store.sha256(epoch)
+        if before == self._hashes[slot]:
+            store.load_into(module, epoch)
+        if not before == store.sha256(epoch) == self._hashes[slot]:
+            raise CorruptFile(
+                f"The snapshot of epoch {epoch} in {store.path} must not change while it is in "
+                "use, got another. Start again with the snapshots as they are now."
+            )
 
     def clear(self) -> None:
         """Free all networks."""

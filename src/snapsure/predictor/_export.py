@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from snapsure import _files
 from snapsure.errors import InvalidInput
-from snapsure.estimators import AES, LES, PES, BestSnapshot, Estimator, Final
+from snapsure.estimators import PES, Estimator, registry
 from snapsure.kappas import SoftmaxResponse
 from snapsure.networks._data import Rows
 
@@ -67,11 +67,13 @@ def _refuse_unexportable(predictor: "Predictor", path: Path) -> None:
             f"`kappa` must be softmax to be exported, got {predictor.kappa.name}. Fit the "
             "estimator on softmax, or deploy the saved folder."
         )
-    if type(predictor.estimator) not in _FORMULAS:
-        names = ", ".join(kind.__name__ for kind in _FORMULAS)
+    method = registry.find_method(predictor.estimator)
+    if method is None or method.export is None:
+        able = [name for name in registry.names() if registry.get(name).export]
         raise InvalidInput(
-            f"`estimator` must be one of {names} to be exported, got "
-            f"{type(predictor.estimator).__name__}. Choose one of these, or deploy the folder."
+            f"`estimator` must be one of {', '.join(able)} to be exported, got "
+            f"{type(predictor.estimator).__name__}. Choose one of these, or deploy the saved "
+            "folder."
         )
     groups = predictor.threshold and predictor.threshold.groups
     if groups and not all(isinstance(group, int) for group in groups):
@@ -150,6 +152,14 @@ def _find_cause(error: BaseException | None) -> str:
     return f"{operator[0]} ({first[:200]})" if operator else first[:200]
 
 
+class Scores(NamedTuple):
+    """What a formula may use. With several members, `logits` are those of the first."""
+
+    kappa: Mapping[int, Tensor]  # of each epoch, (rows,)
+    labels: Mapping[int, Tensor]  # what each epoch predicts, (rows,)
+    logits: Tensor  # of the final epoch, (rows, classes)
+
+
 class Graph(nn.Module):
     """Input to label, confidence and accepted, in PyTorch's operations alone.
 
@@ -164,7 +174,10 @@ class Graph(nn.Module):
         self.networks = nn.ModuleList(predictor.networks.modules)
         self._members = len(predictor.snapshots.members)
         self._epochs = predictor.epochs[::-1]  # as the modules are, the latest first
-        self._formula = _FORMULAS[type(predictor.estimator)](predictor.estimator)
+        method = registry.find_method(predictor.estimator)
+        assert method is not None
+        assert method.export is not None
+        self._formula = _FORMULAS[method.export](predictor.estimator)
         curve = predictor.calibration
         self._curve = None if curve is None else _Platt(**curve.as_dict())
         theta: Any = -math.inf
@@ -177,12 +190,16 @@ class Graph(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Answer for a batch."""
         logits = [self._run(network, inputs).double() for network in self.networks]
-        votes = torch.stack([one.softmax(dim=1) for one in logits[: self._members]])
-        label = votes.sum(dim=0).argmax(dim=1)
+        alone = self._members == 1
+        votes = torch.stack([one if alone else one.softmax(dim=1) for one in logits])
+        votes = votes.view(len(self._epochs), self._members, *logits[0].shape).sum(dim=1)
+        labels = dict(zip(self._epochs, votes.argmax(dim=2), strict=True))
+        label = labels[self._epochs[0]]
 
         odds = torch.stack([_log_odds(one, label) for one in logits])
         kappa = odds.sigmoid().view(len(self._epochs), self._members, -1).mean(dim=1)
-        confidence: Tensor = self._formula(dict(zip(self._epochs, kappa, strict=True)))
+        scores = Scores(dict(zip(self._epochs, kappa, strict=True)), labels, logits[0])
+        confidence: Tensor = self._formula(scores)
         if self._curve is not None:
             confidence = self._curve(confidence)
 
@@ -244,8 +261,8 @@ class _Mean(nn.Module):
         super().__init__()
         self._epochs = estimator.fitted["epochs"]
 
-    def forward(self, kappa: Mapping[int, Tensor]) -> Tensor:
-        return torch.stack([kappa[epoch] for epoch in self._epochs]).mean(dim=0)
+    def forward(self, scores: Scores) -> Tensor:
+        return torch.stack([scores.kappa[epoch] for epoch in self._epochs]).mean(dim=0)
 
 
 class _Logistic(nn.Module):
@@ -261,8 +278,8 @@ class _Logistic(nn.Module):
         for name in ("center", "spread", "weights"):
             self.register_buffer(name, _exact(estimator.fitted[name]))
 
-    def forward(self, kappa: Mapping[int, Tensor]) -> Tensor:
-        x = torch.stack([self._logit(kappa[epoch]) for epoch in self._epochs], dim=1)
+    def forward(self, scores: Scores) -> Tensor:
+        x = torch.stack([self._logit(scores.kappa[epoch]) for epoch in self._epochs], dim=1)
         scaled = (x - self.center) / self.spread
         return ((scaled * self.weights[:-1]).sum(dim=1) + self.weights[-1]).sigmoid()
 
@@ -282,7 +299,8 @@ class _Layers(nn.Module):
         self.register_buffer("limits", _exact(limits))
         self.register_buffer("below", _exact(np.nextafter(np.arange(1.0, 1 + len(limits)), 0)))
 
-    def forward(self, kappa: Mapping[int, Tensor]) -> Tensor:
+    def forward(self, scores: Scores) -> Tensor:
+        kappa = scores.kappa
         confidence = len(self._layers) - 1 + kappa[self._layers[-1].epoch]
         for i in reversed(range(len(self._layers) - 1)):  # the first layer that fits counts
             own = (i + kappa[self._layers[i].epoch]).minimum(self.below[i])
@@ -290,10 +308,9 @@ class _Layers(nn.Module):
         return confidence
 
 
-_FORMULAS: dict[type[Estimator], type[nn.Module]] = {
-    Final: _Mean,
-    BestSnapshot: _Mean,
-    AES: _Mean,
-    LES: _Logistic,
-    PES: _Layers,
+# By what `Method.export` names.
+_FORMULAS: dict[registry.Export, type[nn.Module]] = {
+    "mean": _Mean,
+    "layers": _Layers,
+    "logistic": _Logistic,
 }

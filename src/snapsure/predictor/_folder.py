@@ -1,19 +1,21 @@
-"""A predictor in a folder: `predictor.json`, and the snapshots it needs as safetensors.
+"""A predictor in a folder: `predictor.json`, and the snapshots that it names, as safetensors.
 
-It is written beside its place and moved there whole. Hashes of the snapshots stand in the JSON.
+`predictor.json` is the folder's only manifest: it has the SHA-256 of every snapshot and of itself.
+A save writes its snapshots under new names, replaces `predictor.json` in one step, and then removes
+the snapshots of earlier saves. Wherever a crash happens, `predictor.json` names whole files, and
+other people's files in the folder stay as they are.
 """
 
 import re
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from uuid import uuid4
 
 import torch
 from msgspec import Meta
-from torch import nn
+from torch import Tensor, nn
 
 from snapsure import _files, _json
 from snapsure.decisions import Platt, Threshold
@@ -25,17 +27,25 @@ from snapsure.estimators import registry as methods
 from snapsure.kappas import Kappa
 from snapsure.kappas import registry as kappas
 from snapsure.networks._factory import make_network
-from snapsure.snapshots import Ensemble, SnapshotStore
-from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots import Ensemble, _weights
+from snapsure.snapshots._base import Snapshots, refuse_missing
 
 if TYPE_CHECKING:
     from snapsure.predictor._predictor import Predictor
 
 CONTENT = "predictor.json"
-_VERSION = 1
-_AGAIN = "restore it, or save the predictor again"
-_REPLACED = ".replaced-"
-_FolderName = Annotated[str, Meta(pattern=r"\Asnapshots(?:-\d+)?\Z")]
+_VERSION = 2
+_WHAT, _AGAIN = "as it was saved", "restore it, or save the predictor again"
+_Epoch = Annotated[str, Meta(pattern=r"\A(?:0|[1-9]\d{0,18})\Z")]
+_SNAPSHOT = r"epoch-\d{6,}-[0-9a-f]{12}\.safetensors"
+_OWN = re.compile(f"{_SNAPSHOT}|{re.escape(CONTENT)}")
+
+
+class _File(TypedDict):
+    """A snapshot's file. Its name is one of ours, because files are read by it."""
+
+    file: Annotated[str, Meta(pattern=rf"\A{_SNAPSHOT}\Z")]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class _KappaState(TypedDict):
@@ -63,15 +73,45 @@ class _Content(TypedDict):
     calibration: PlattState | None
     threshold: ThresholdState | None
     classes: list[str] | None
-    snapshots: dict[_FolderName, dict[str, str]]
+    snapshots: Annotated[list[dict[_Epoch, _File]], Meta(min_length=1)]  # of each member
     provenance: dict[str, Any]
+
+
+class _SavedSnapshots(Snapshots):
+    """The snapshots of one training in a predictor's folder."""
+
+    def __init__(self, folder: Path, files: dict[str, _File]) -> None:
+        self.path, self._files = folder, {int(epoch): file for epoch, file in files.items()}
+
+    @property
+    def epochs(self) -> list[int]:
+        return sorted(self._files)
+
+    def load(self, epoch: int) -> dict[str, Tensor]:
+        refuse_missing(epoch, self._files, self.path)
+        path = self.path / self._files[epoch]["file"]
+        _files.check_sha256(path, self.sha256(epoch), _AGAIN)
+        return _weights.read(path)
+
+    def load_into(self, model: nn.Module, epoch: int) -> None:
+        origin = f"Snapshot of epoch {epoch} in {self.path}"
+        _weights.load_strictly(model, self.load(epoch), origin)
+
+    def sha256(self, epoch: int) -> str:
+        return self._files[epoch]["sha256"]
+
+    def verify(self) -> None:
+        for epoch in self.epochs:
+            self.load(epoch)
 
 
 def save(predictor: "Predictor", folder: Path) -> None:
     """Write a predictor, whole or not at all."""
     _refuse_taken_names(predictor)
-    with _replacing(folder) as place:
-        hashes = predictor.networks.write([place / name for name in _names(predictor.snapshots)])
+    _refuse_other_folder(folder)
+    _files.make_folder(folder)
+    with _files.locking(folder):
+        members = _write_snapshots(predictor, folder)
         content = {
             "format": "snapsure predictor",
             "version": _VERSION,
@@ -84,10 +124,11 @@ def save(predictor: "Predictor", folder: Path) -> None:
             "calibration": predictor.calibration and predictor.calibration.as_dict(),
             "threshold": predictor.threshold and predictor.threshold.as_dict(),
             "classes": predictor.classes,
-            "snapshots": hashes,
+            "snapshots": members,
             "provenance": predictor.provenance,
         }
-        _files.write_bytes(place / CONTENT, _json.text(content))
+        _files.write_bytes(folder / CONTENT, _json.text(content))
+        _remove_all_but(folder, {file["file"] for files in members for file in files.values()})
 
 
 def load(
@@ -116,67 +157,93 @@ def load(
     # First, because importing its module may register a κ or an estimator.
     given: nn.Module | str = (factory or "") if model is None else model
     network = make_network(given) if isinstance(given, str) else given
-    estimator = _estimator(folder, content["estimator"], custom)
-    calibration = content["calibration"] and Platt.from_dict(content["calibration"])
-    threshold = content["threshold"] and Threshold.from_dict(content["threshold"])
-    try:
-        kappa = make_kappa(**content["kappa"], custom=custom)
-    except TypeError as error:
-        got = f"other settings of κ ({error})"
-        raise _json.corrupt(folder / CONTENT, "as it was saved", got, _AGAIN) from None
-    predictor = Predictor(
-        network,
-        _snapshots(folder, content["snapshots"]),
-        estimator,
-        threshold,
-        calibration=calibration,
-        kappa=kappa,
-        classes=content["classes"],
-        memory=memory,
-        device=device,
-        provenance=content["provenance"],
-    )
-    predictor.factory = given if isinstance(given, str) else factory
-    return predictor
+    own = [each for each in custom if issubclass(each, Estimator)]
+
+    while True:
+        kind = methods.find_class(content["estimator"]["name"], own)
+        estimator = kind.from_file(content["estimator"], folder / CONTENT, _WHAT, _AGAIN)
+        calibration = content["calibration"] and Platt.from_dict(content["calibration"])
+        threshold = content["threshold"] and Threshold.from_dict(content["threshold"])
+        try:
+            kappa = make_kappa(**content["kappa"], custom=custom)
+        except TypeError as error:
+            got = f"other settings of κ ({error})"
+            raise _json.corrupt(folder / CONTENT, _WHAT, got, _AGAIN) from None
+        members = [_SavedSnapshots(folder, files) for files in content["snapshots"]]
+        try:
+            predictor = Predictor(
+                network,
+                members[0] if len(members) == 1 else Ensemble(members),
+                estimator,
+                threshold,
+                calibration=calibration,
+                kappa=kappa,
+                classes=content["classes"],
+                memory=memory,
+                device=device,
+                provenance=content["provenance"],
+            )
+        except (CorruptFile, FileNotFoundError):
+            now = read(folder)
+            if now == content:
+                raise
+            content = now  # another process has saved a predictor there in the meantime
+            continue
+        predictor.factory = given if isinstance(given, str) else factory
+        return predictor
 
 
 def read(folder: Path) -> _Content:
-    """What `predictor.json` says, if this version can read it."""
-    _recover(folder)
-    path, what = folder / CONTENT, "as it was saved"
+    """Read `predictor.json`, if this version can."""
+    path = folder / CONTENT
     try:
-        content = _json.load(path, what, dict[str, Any], _AGAIN)
+        content = _json.load(path, _WHAT, dict[str, Any], _AGAIN)
     except FileNotFoundError:
         raise InvalidInput(
-            f"{folder} must be a saved predictor, got no {CONTENT} in it: check the path"
+            f"{folder} must be a saved predictor, got no {CONTENT} in it. Check the path."
         ) from None
-    version = _json.convert(content, _Header, path, what, _AGAIN)["version"]
+    version = _json.convert(content, _Header, path, _WHAT, _AGAIN)["version"]
     if version != _VERSION:
-        later = version > _VERSION
+        remedy = "Update snapsure" if version > _VERSION else "Save the predictor again"
         raise InvalidInput(
-            f"{folder} must be a predictor of format {_VERSION}, got {version}: "
-            f"{'update snapsure to read it' if later else 'save the predictor again'}"
+            f"{folder} must be a predictor of format {_VERSION}, got {version}. {remedy}."
         )
-    return _json.convert(content, _Content, path, what, _AGAIN)
+    return _json.convert(content, _Content, path, _WHAT, _AGAIN)
 
 
-def _names(snapshots: Snapshots) -> list[str]:
-    """A folder of snapshots for each member."""
-    if len(snapshots.members) == 1:
-        return ["snapshots"]
-    return [f"snapshots-{i + 1}" for i in range(len(snapshots.members))]
+def _write_snapshots(predictor: "Predictor", folder: Path) -> list[dict[str, _File]]:
+    """Write the snapshots of each member under new names, and return their files."""
+    members: list[dict[str, _File]] = [{} for _ in predictor.snapshots.members]
+    for member, epoch, state in predictor.networks.states():
+        name = f"epoch-{epoch:06d}-{uuid4().hex[:12]}.safetensors"
+        with _files.replacing(folder / name) as file:
+            sha256 = _weights.write(file, state, None)
+        members[member][str(epoch)] = {"file": name, "sha256": sha256()}
+    return members
 
 
-def _snapshots(folder: Path, hashes: dict[str, dict[str, str]]) -> Snapshots:
-    stores = [SnapshotStore(folder / name) for name in hashes]
-    for store, known in zip(stores, hashes.values(), strict=True):
-        found = {str(epoch): store.sha256(epoch) for epoch in store.epochs}
-        if found != known:
-            raise CorruptFile(
-                f"{store.path} must hold the snapshots that the predictor was saved with, got "
-                "others: save the predictor again"
-            )
-    return stores[0] if len(stores) == 1 else Ensemble(stores)
+def _remove_all_but(folder: Path, names: set[str]) -> None:
+    """Remove the snapshots of earlier saves, and what an interrupted save left."""
+    _files.remove_partial(folder, _OWN)
+    for path in folder.iterdir():
+        earlier = re.fullmatch(_SNAPSHOT, path.name) and path.name not in names
+        if earlier and not path.is_symlink() and _weights.is_own_file(path):
+            _files.remove(path)
+
+
+def _refuse_other_folder(folder: Path) -> None:
+    """Refuse a link, a file, and a folder of other things than a saved predictor."""
+    _files.refuse_link(folder)
+    if folder.exists() and not folder.is_dir():
+        got = f"the file {folder}"
+    else:
+        others = _files.things_in(folder, _OWN)
+        if CONTENT in others or all(re.fullmatch(_SNAPSHOT, name) for name in others):
+            return
+        got = f"{folder} with {others[0]} in it"
+    raise InvalidInput(
+        f"`folder` must be new, empty or a saved predictor, got {got}. Choose another folder."
+    )
 
 
 def _refuse_taken_names(predictor: "Predictor") -> None:
@@ -196,69 +263,3 @@ def _refuse_taken_names(predictor: "Predictor") -> None:
         f"{kind.__name__} must have a name of its own to be saved, got {name!r}, which loads "
         f"{known.__module__}.{known.__name__}. Rename it."
     )
-
-
-def _estimator(
-    folder: Path, content: _EstimatorState, custom: Sequence[type[Kappa] | type[Estimator]]
-) -> Estimator:
-    own = [each for each in custom if issubclass(each, Estimator)]
-    kind = methods.find_class(content["name"], own)
-    return kind.from_file(content, folder / CONTENT, "as it was saved", _AGAIN)
-
-
-@contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """A new folder beside, which takes its place in the end; one of other things is refused."""
-    _recover(folder)
-    folder = folder.resolve()  # where a link leads to
-    refuse_other_things(folder)
-    _files.make_folder(folder.parent)
-    mark = uuid4().hex[:12]
-    place = folder.with_name(f".partial-{mark}-{folder.name}")
-    old = folder.with_name(f"{_REPLACED}{mark}-{folder.name}")
-    _files.make_folder(place)
-    try:
-        yield place
-        with _files.writing(f"{folder.name} in {folder.parent}"):
-            if folder.exists():
-                folder.rename(old)
-            place.rename(folder)
-            _files.flush_folder(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
-        _recover(folder)
-        raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def refuse_other_things(folder: Path) -> None:
-    """Refuse a folder that holds other files than those of a saved predictor."""
-    if folder.is_dir():
-        others = [
-            path.name
-            for path in folder.iterdir()
-            if path.name != CONTENT and not path.name.startswith("snapshots")
-        ]
-        if not others and ((folder / CONTENT).exists() or not any(folder.iterdir())):
-            return
-        got = f"{folder} with {others[0] if others else 'snapshots alone'} in it"
-    elif folder.exists():
-        got = f"the file {folder}"
-    else:
-        return
-    raise InvalidInput(
-        f"`folder` must be new or a saved predictor, got {got}: choose another, or move that away"
-    )
-
-
-def _recover(folder: Path) -> None:
-    """Put back a predictor that was moved away by a save that did not come to its end."""
-    folder = folder.resolve()
-    if folder.exists() or not folder.parent.is_dir():
-        return
-    its_own = re.compile(re.escape(_REPLACED) + "[0-9a-f]{12}-" + re.escape(folder.name))
-    for moved in folder.parent.iterdir():
-        if its_own.fullmatch(moved.name):
-            moved.rename(folder)
-            return

@@ -1,9 +1,7 @@
 """κ of new inputs by the snapshots that an estimator needs."""
 
-import copy
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +14,6 @@ from snapsure.kappas._logits import Logits
 from snapsure.networks._data import BATCH, Rows, row_count
 from snapsure.networks._runner import Runner, group_epochs, mean_kappa, vote
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import SnapshotStore
 from snapsure.table import ScoreTable
 
 # Rows that are scored together where the snapshots do not fit into memory at once.
@@ -173,22 +170,10 @@ class Scorer:
         each = [logits[member::members].flatten(0, 1) for member in range(members)]
         return vote(each).reshape(-1, logits.shape[1])
 
-    def write(self, folders: Sequence[Path]) -> dict[str, dict[str, str]]:
-        """Save the snapshots of each member in its folder, and return their hashes."""
-        with self._turn:
-            self._runner.load(self._groups[0])
-            scratch = copy.deepcopy(self.modules[0])
-        hashes = {}
-        for folder, member in zip(folders, self._members, strict=True):
-            store = SnapshotStore(folder)
-            for epoch in self.epochs.tolist():
-                member.load_into(scratch, epoch)
-                store.save(scratch, epoch)
-            hashes[folder.name] = {str(epoch): store.sha256(epoch) for epoch in store.epochs}
-            del store  # and with it the lock
-            for lock in folder.glob(".lock*"):
-                lock.unlink()
-        return hashes
+    def states(self) -> Iterator[tuple[int, int, dict[str, Tensor]]]:
+        """Yield member, epoch and weights of each snapshot that answers."""
+        for (member, epoch), state in self._runner.states(self.epochs.tolist()):
+            yield member, epoch, state
 
 
 def _concatenate(parts: Sequence[_Part], axis: int) -> _Part:
