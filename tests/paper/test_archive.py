@@ -6,9 +6,7 @@ import pytest
 from snapsure import ScoreTable, eaurc
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.paper.archive import Experiment, pack, unpack
-from snapsure.paper.outcome import compute
-from snapsure.paper.tables import about as about_all
-from snapsure.paper.tables import motivation, table1
+from snapsure.paper.tables import tabulate_motivation, tabulate_networks, tabulate_table1
 from tests.support.refusals import refuses
 from tests.support.runs import simulated
 
@@ -98,7 +96,7 @@ def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     }
     assert read.of("softmax") == dict(enumerate(read.tables))
     assert read.of("margin") == {}
-    assert table1(read)["nn_distance"]["networks"] == 2
+    assert tabulate_table1(read).content["nn_distance"]["networks"] == 2
     Experiment(about, [table, table]).save(tmp_path)
     assert Experiment.open(tmp_path).of("nn_distance") == {}
 
@@ -115,12 +113,15 @@ def test_a_score_may_be_of_some_networks(tmp_path):
         "mc_dropout": [5],
         "nn_distance": [5],
     }
-    assert {name: row["networks"] for name, row in table1(read).items()} == {
+    assert {name: row["networks"] for name, row in tabulate_table1(read).content.items()} == {
         "softmax": 2,
         "nn_distance": 1,
         "mc_dropout": 1,
     }
-    seeds = {name: [row["seeds"] for row in rows] for name, rows in motivation(read).items()}
+    seeds = {
+        name: [row["seeds"] for row in rows]
+        for name, rows in tabulate_motivation(read).content.items()
+    }
     assert seeds == {"softmax": [[3], [5]], "nn_distance": [[5]], "mc_dropout": [[5]]}
     later = {**about, "seeds": [1], "networks": [[]]}
     both = Experiment(later, [table], apart={0: near}).beside(read)
@@ -165,13 +166,16 @@ def test_ensembles_of_two_machines_stand_beside_each_other_the_largest_alone():
     assert [*both.ensembles] == [(0, 1), (2, 10)]
     assert both.ensembles[0, 1] is table
     assert both.ensembles[2, 10] is other
-    assert table1(both)["ensemble"]["networks"] == 2
-    assert [row["seeds"] for row in motivation(both)["ensemble"]] == [[0, 1], [2, 10]]
-    assert [row["test_error"] for row in about_all(both)["ensembles"]] == [
+    assert tabulate_table1(both).content["ensemble"]["networks"] == 2
+    assert [row["seeds"] for row in tabulate_motivation(both).content["ensemble"]] == [
+        [0, 1],
+        [2, 10],
+    ]
+    assert [row["test_error"] for row in tabulate_networks(both).content["ensembles"]] == [
         table.errors.mean(),
         other.errors.mean(),
     ]
-    names = [row[0] for row in compute(both, ["networks"])["networks"].rows]
+    names = [row[0] for row in tabulate_networks(both).rows]
     assert names[-2:] == ["ensemble of 0, 1", "ensemble of 2, 10"]
     assert [*trained(4, 5, 6, ensemble=(4, 5, 6)).beside(both).ensembles] == [(4, 5, 6)]
     assert [*two.beside(trained(4, 5, 6, ensemble=(4, 5, 6))).ensembles] == [(4, 5, 6)]

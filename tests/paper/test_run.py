@@ -273,7 +273,7 @@ def test_what_fabric_refuses_is_a_sentence(cifar, tmp_path, option, value):
 
 def test_results_need_no_torch():
     code = (
-        "import sys; from snapsure.paper import outcome; "
+        "import sys; from snapsure.paper import tables; "
         "print(sorted({'torch', 'lightning', 'vl_convert', 'datasets'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

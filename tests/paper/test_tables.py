@@ -14,7 +14,7 @@ from snapsure.paper.archive import Experiment
 
 @pytest.mark.slow
 def test_table1(experiment):
-    content = tables.table1(experiment)
+    content = tables.tabulate_table1(experiment).content
     assert list(content) == ["softmax", "mc_dropout_variance", "mc_dropout", "ensemble"]
     for name, row in content.items():
         of = [experiment.ensembles[0, 1]] if name == "ensemble" else experiment.tables
@@ -38,7 +38,7 @@ def test_table1(experiment):
 
 @pytest.mark.slow
 def test_table2(experiment):
-    content = tables.table2(experiment)
+    content = tables.tabulate_table2(experiment).content
     values = {"nll": [], "brier": []}
     for seed, table in enumerate(experiment.tables):
         fit, rest = table.split(0.5, seed)
@@ -60,7 +60,7 @@ def test_table2(experiment):
 
 @pytest.mark.slow
 def test_table3(experiment):
-    content = tables.table3(experiment)
+    content = tables.tabulate_table3(experiment).content
     areas = {"final": [], "aes": [], "pes": [], "pes_paper": [], "snapshot": [], "les": []}
     for table in experiment.tables:
         own = {name: [] for name in areas}
@@ -88,7 +88,7 @@ def test_table3(experiment):
 
 
 def test_table4_is_of_kappas_with_several_networks(experiment):
-    content = tables.table4(experiment)
+    content = tables.tabulate_table4(experiment).content
     assert list(content) == ["softmax", "mc_dropout_variance", "mc_dropout"]
     areas = [eaurc(t.kappa("softmax")[-1], t.errors) for t in experiment.tables]
     assert content["softmax"]["final"]["eaurc"] == pytest.approx(np.mean(areas))
@@ -103,7 +103,7 @@ def test_saturation_ties_what_float32_cannot_tell_apart(experiment):
     kappa = 1 - 10.0 ** rng.uniform(-12, -1, (40, n))
     wrong = (rng.random(n) < 0.3).astype(int)
     table = ScoreTable({"softmax": kappa}, np.zeros((40, n), int), wrong)
-    content = tables.saturation(Experiment(experiment.about, [table]))
+    content = tables.tabulate_saturation(Experiment(experiment.about, [table])).content
     single = kappa.astype(np.float32).astype(np.float64)
     assert content["exact"]["ones"] == 0
     assert content["float32"]["ones"] == (single[-1] == 1).mean() > 0.3
@@ -115,7 +115,7 @@ def test_saturation_ties_what_float32_cannot_tell_apart(experiment):
 
 
 def test_motivation(experiment):
-    content = tables.motivation(experiment)
+    content = tables.tabulate_motivation(experiment).content
     table = experiment.tables[1]
     halves = trajectories(table.kappa("softmax"), table.errors, 0.5)
     row = content["softmax"][1]
@@ -150,9 +150,9 @@ def test_results_are_found():
 def test_committed_results_follow_from_the_committed_scores(name):
     folder = RESULTS / name
     experiment = Experiment.open(folder)
-    for part in ("about", "table1", "table2", "table3", "table4", "saturation", "motivation"):
-        made = json.loads(json.dumps(getattr(tables, part)(experiment)))
-        path = folder / f"{'networks' if part == 'about' else part}.json"
+    for part, tabulate in tables.TABLES.items():
+        made = json.loads(json.dumps(tabulate(experiment).content))
+        path = folder / f"{part}.json"
         assert list(_differences(made, json.loads(path.read_text()), path.name)) == []
 
 

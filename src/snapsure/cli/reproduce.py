@@ -59,10 +59,11 @@ def reproduce(
     the augmentation. The page "The paper's tables" of the documentation lists every difference.
     """
     with report_errors("run the same command again: networks and scores so far are kept"):
-        from snapsure.paper import outcome
+        from snapsure.paper import tables
         from snapsure.paper.archive import Experiment
+        from snapsure.report.tables import to_terminal
 
-        names = outcome.select_parts(what)
+        names = tables.select_parts(what)
         if source is None:
             from snapsure.paper import run
             from snapsure.training._epochs import launch_fabric
@@ -77,12 +78,12 @@ def reproduce(
             source = out = study.out / "results"
             done.save(source)
         experiment = Experiment.open(source)
-        parts = outcome.compute(experiment, names)
-        written = [] if out is None else outcome.write(experiment, names, parts, out)
+        parts = tables.compute(experiment, names)
+        written = [] if out is None else tables.write(experiment, names, parts, out)
         if as_json:
             typer.echo(json.dumps({name: part.content for name, part in parts.items()}, indent=1))
             return
         for part in parts.values():
-            wide_console().print(part.display())
+            wide_console().print(to_terminal(part.table))
         for path in written:
             typer.echo(f"written: {path}")
