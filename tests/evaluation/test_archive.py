@@ -43,6 +43,21 @@ def test_there_and_back(tmp_path):
             assert getattr(ours, field) == getattr(theirs, field)
 
 
+def test_older_archives_have_the_final_numbers_in_other_places(tmp_path):
+    rng = np.random.default_rng(0)
+    table = ScoreTable({"softmax": rng.random((2, 9))}, np.zeros((2, 9), int), np.zeros(9, int))
+    final = rng.random((9, 5))
+    names = ("entropy", "margin", "energy of centred logits", "max_logit", "gen")
+    scores = dict(zip(names, final.T, strict=True))
+    pack(Run(table, others=scores), place(tmp_path, "all", 0))
+    del scores["gen"]
+    pack(Run(table, others=scores), place(tmp_path, "some", 0))
+    finish({"all": 1, "some": 1}, {}, tmp_path)
+    runs = open_contest(tmp_path)
+    np.testing.assert_allclose(runs["all"][0].table.final, final, atol=1e-3)
+    assert runs["some"][0].table.final is None
+
+
 def test_logits_have_two_bytes_and_steps_of_a_256th(tmp_path):
     logits = [[1000.0, 0.0, 0.0, 0.0], [0.25, 0.0, 0.0, 0.25]]
     kappa, labels = {"softmax": [[0.9, 0.6]]}, [[0, 0]]

@@ -23,6 +23,7 @@ from snapsure import (
     aurc,
     score,
 )
+from snapsure._logit_scores import LogitScores
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
 from snapsure.scoring import LocalExecutor, _plan
 from tests.support import processes
@@ -65,6 +66,19 @@ def test_softmax_is_of_the_final_answer_at_every_snapshot(digits, table):
         probability = logits_of(digits, epoch, images).softmax(dim=1).numpy()
         expected = probability[np.arange(len(images)), table.y_hat]
         np.testing.assert_allclose(table.kappa("softmax")[t], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_the_final_numbers_are_those_of_the_final_logits(digits, other_digits, table):
+    images, _ = digits.test
+    last = digits.store.epochs[-1]
+    ours = logits_of(digits, last, images).numpy()
+    assert (table.final == table.with_logits(ours).final).all()
+
+    ensemble = Ensemble([digits.store, other_digits.store])
+    both = score(digits.model(), ensemble, digits.test, progress=False)
+    theirs = logits_of(digits, last, images, other_digits.store).numpy()
+    each = [LogitScores(one, both.y_hat).margin() for one in (ours, theirs)]
+    np.testing.assert_allclose(both.final[:, 1], np.mean(each, axis=0), rtol=1e-12)
 
 
 def test_nn_distance_by_the_definition(digits, table):

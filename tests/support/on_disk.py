@@ -67,7 +67,7 @@ def table_of(n=N):
 def told_of(table):
     """All that a table holds."""
     kappas = [(name, table.kappa(name)) for name in table.names]
-    columns = table.labels, table.y_hat, table.y, table.epochs, table.logits
+    columns = table.labels, table.y_hat, table.y, table.epochs, table.logits, table.final
     return [*kappas, *columns, table.provenance]
 
 
@@ -79,6 +79,7 @@ def saved_table(folder):
         "y": "y/all.00000.npy",
         "y_hat": "y_hat/all.00000.npy",
         "logits": "logits/all.00000.npy",
+        "final": "final/all.00000.npy",
         "table.json": "table.json",
     }
     return {
@@ -104,6 +105,7 @@ def scored_table(folder):
         "scored table.json": "table.json",
         "scored piece": "softmax/epoch-000001.00000.npy",
         "scored y_hat": "y_hat/all.00000.npy",
+        "scored final": "final/all.00000.npy",
     }
     return {name: File(folder / "out" / path, read) for name, path in names.items()}
 

@@ -27,6 +27,7 @@ def table():
         RNG.integers(0, 4, (5, 30)),
         Y,
         epochs=[2, 4, 6, 8, 10],
+        final=RNG.random((30, 5)),
     )
 
 
@@ -38,6 +39,7 @@ def same(a, b):
         and (a.y_hat == b.y_hat).all()
         and (a.epochs == b.epochs).all()
         and (a.y is b.y is None or (a.y == b.y).all())
+        and (a.final is b.final is None or (a.final == b.final).all())
     )
 
 
@@ -54,6 +56,41 @@ def test_from_probabilities():
     assert ScoreTable.from_probabilities(PROBS).epochs.tolist() == [1, 2, 3, 4, 5]
 
 
+def test_five_numbers_of_the_final_logits():
+    """Entropy, margin, energy, largest logit and GEN, written down from their definitions."""
+    logits = RNG.normal(size=(30, 4)) * 3
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    two = np.sort(p, axis=1)[:, -2:]
+    unbounded = np.log(np.exp(logits).sum(axis=1)), logits.max(axis=1)
+    energy, largest = (0.5 + x / (2 * (1 + np.abs(x))) for x in unbounded)
+    expected = np.stack(
+        [
+            1 + (p * np.log(p)).sum(axis=1) / np.log(4),
+            (1 + two[:, 1] - two[:, 0]) / 2,
+            energy,
+            largest,
+            1 - ((p * (1 - p)) ** 0.1).sum(axis=1) / (4 * 0.25**0.1),
+        ],
+        axis=1,
+    )
+    by_logits = ScoreTable({"softmax": p.max(axis=1)[None]}, p.argmax(axis=1)[None], logits=logits)
+    np.testing.assert_allclose(by_logits.final, expected, rtol=1e-9)
+    by_probabilities = ScoreTable.from_probabilities(p[None])
+    of_softmax = [0, 1, 4]  # the others depend on a constant that probabilities lack
+    np.testing.assert_allclose(
+        by_probabilities.final[:, of_softmax], expected[:, of_softmax], rtol=1e-9
+    )
+    np.testing.assert_allclose(by_probabilities.final[:, 2], 0.5, rtol=1e-12)  # ln 1 = 0
+    certain = ScoreTable.from_probabilities([[[1.0, 0.0, 0.0]]])
+    assert certain.final[0, [0, 1, 4]].tolist() == [1, 1, 1]
+    assert ScoreTable.from_kappa([[0.5]]).final is None
+
+
+def test_a_packed_table_has_them_to_a_thousandth(tmp_path, table):
+    pack(table, tmp_path / "table.npz")
+    np.testing.assert_allclose(unpack(tmp_path / "table.npz").final, table.final, atol=1e-3)
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_saved_and_opened(tmp_path, table, labelled):
     if not labelled:
@@ -66,7 +103,7 @@ def test_the_same_table_gives_the_same_bytes(tmp_path, table):
     for name in ("a", "b"):
         table.save(tmp_path / name)
     files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
-    assert len(files) == 5 * 3 + 3
+    assert len(files) == 5 * 3 + 4
     for file in files:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -81,6 +118,7 @@ def test_split_parts_are_disjoint_and_whole(table):
     at = int(np.flatnonzero(table.kappa("softmax")[0] == rest.kappa("softmax")[0, 4])[0])
     assert rest.y[4] == table.y[at]
     assert (rest.labels[:, 4] == table.labels[:, at]).all()
+    assert (rest.final[4] == table.final[at]).all()
     assert (rest.epochs == table.epochs).all()
 
 
@@ -95,6 +133,11 @@ FOREIGN = np.where(Y == 3, 4, Y)
         (lambda: ScoreTable({"a": ZEROS + 5}, LABELS), ["`kappas['a']`", "got 5 … 5"]),
         (lambda: ScoreTable({"labels": ZEROS}, LABELS), ["`kappas`", "y_hat", "got 'labels'"]),
         (lambda: ScoreTable({"a": ZEROS}, LABELS.T), ["`labels`", "(2, 3)", "(3, 2)"]),
+        (lambda: ScoreTable({"a": ZEROS}, LABELS, final=ZEROS), ["`final`", "(3, 5)", "(2, 3)"]),
+        (
+            lambda: ScoreTable({"a": ZEROS}, LABELS, final=np.full((3, 5), 2.0)),
+            ["`final`", "got 2 … 2", "entropy"],
+        ),
         (
             lambda: ScoreTable({"a": ZEROS, "b": ZEROS[:1]}, LABELS),
             ["`kappas['b']`", "(2, 3)", "(1, 3)"],
@@ -254,7 +297,7 @@ def test_a_table_is_replaced_again_and_again(tmp_path, table):
         rows = table.rows(np.arange(i))
         rows.save(tmp_path)
         assert same(ScoreTable.open(tmp_path), rows)
-        assert len(list(tmp_path.rglob("*.npy"))) == 5 * 3 + 2
+        assert len(list(tmp_path.rglob("*.npy"))) == 5 * 3 + 3
     fresh = tmp_path / "fresh"
     rows.save(fresh)
     (tmp_path / "notes.txt").write_text("mine")

@@ -84,6 +84,11 @@ class Estimator(ABC):
         given = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         return f"{type(self).__name__}({given})"
 
+    @property
+    def needs(self) -> set[str]:
+        """What answers read beside κ: snapshots' own "labels", the final "logits" or "final"."""
+        return set() if self.of_kappa else {"labels", "logits"}
+
     def fit(self, table: ScoreTable, kappa: str = "softmax") -> Self:
         """Learn from held-out examples what answers need.
 

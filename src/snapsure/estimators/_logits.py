@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snapsure import _validate
-from snapsure._gen import gen
 from snapsure._logistic import log_odds, sigmoid
+from snapsure._logit_scores import LogitScores
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.estimators._base import Estimator, State
@@ -69,4 +69,4 @@ class FinalGEN(Estimator):
         return {"epochs": [int(table.epochs[-1])]}
 
     def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
-        return gen(logits_of(table))
+        return LogitScores(logits_of(table), table.y_hat).gen()

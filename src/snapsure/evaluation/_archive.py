@@ -3,10 +3,13 @@
 A folder with `contest.json` and, for each data set and recipe, `seed-0.npz` …: κ of the rivals for
 some of the snapshots and of the test examples, each snapshot's labels, perhaps the final logits,
 and scores of the final snapshot alone. κ is packed as in `table/_packed.py`, logits in steps of
-1/256. In `contest.json`, `files` has the SHA-256 of each file; `renamed`, if there, has names of κ
-that have changed since, old to new; `known`, if there, names data sets that are others without
-their examples of none of the classes (y = −1) and have no files of their own. A score whose name
-ends with KNOWN is for these, in place of the one without.
+1/256 and without their mean. Archives older than `ScoreTable.final` have its numbers as κ or among
+the scores, or their logits give them.
+
+In `contest.json`, `files` has the SHA-256 of each file; `renamed`, if there, has names of κ that
+have changed since, old to new; `known`, if there, names data sets that are others without their
+examples of none of the classes (y = −1) and have no files of their own. A score whose name ends
+with KNOWN is for these, in place of the one without.
 """
 
 import json
@@ -17,15 +20,17 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from snapsure import _files, _json
+from snapsure._logit_scores import FINAL_NUMBERS, final_numbers
 from snapsure._types import Array, Floats, Ints
 from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
-from snapsure.table._packed import decode_kappa, encode_kappa, write_arrays
+from snapsure.table._packed import decode_final, decode_kappa, encode_kappa, write_arrays
 
 ABOUT = "contest.json"
 KNOWN = ", known classes"
+_CENTRED = " of centred logits"
 _STEPS = 256
 _AGAIN = "take it from the archive again"
 
@@ -125,6 +130,7 @@ def _arrays(run: Run) -> dict[str, Any]:
             if not np.array_equal(y, table.y_hat)
         },
         **({} if table.logits is None else {"logits": _rounded(table.logits)}),
+        **({} if table.final is None else {"final": encode_kappa(table.final.T)}),
         "labels": _small(table.labels),
         "y_hat": _small(table.y_hat),
         "y": _small(run.y),
@@ -161,13 +167,15 @@ def _read(folder: Path, path: Path, files: Mapping[str, str], renamed: Mapping[s
             answers = arrays.get(f"answer.{rest}", arrays["y_hat"])
             others[called] = (decode_kappa(values, (1, shape[1]))[0], answers)
     passes, kept, size, trainings = json.loads(str(arrays["price"]))
+    logits = arrays["logits"] / _STEPS if "logits" in arrays else None
     table = ScoreTable(
         kappas,
         arrays["labels"],
         arrays["y"],
         y_hat=arrays["y_hat"],
         epochs=arrays["epochs"],
-        logits=arrays["logits"] / _STEPS if "logits" in arrays else None,
+        logits=logits,
+        final=_find_final(arrays, kappas, others, logits),
     )
     return Run(
         table,
@@ -177,3 +185,23 @@ def _read(folder: Path, path: Path, files: Mapping[str, str], renamed: Mapping[s
         trainings={renamed.get(name, name): price for name, price in trainings.items()},
         snapshot_bytes=size,
     )
+
+
+def _find_final(
+    arrays: Mapping[str, Array],
+    kappas: Mapping[str, Floats],
+    others: Mapping[str, tuple[Floats, Any]],
+    logits: Floats | None,
+) -> Floats | None:
+    """Return the five numbers of the final logits, (n, 5), from whatever the archive has."""
+    n = arrays["y_hat"].size
+    if "final" in arrays:
+        return decode_final(arrays["final"], n)
+    known = {name: kappa[-1] for name, kappa in kappas.items()}
+    known |= {name.removesuffix(_CENTRED): kappa for name, (kappa, _) in others.items()}
+    if logits is not None:
+        by_logits = final_numbers(logits, arrays["y_hat"].astype(np.int64)).T
+        known = dict(zip(FINAL_NUMBERS, by_logits, strict=True)) | known
+    if not known.keys() >= {*FINAL_NUMBERS}:
+        return None
+    return np.stack([known[name] for name in FINAL_NUMBERS], axis=1)

@@ -1,21 +1,14 @@
-"""κ functions of the logits alone.
+"""κ functions of the logits alone, each defined here and computed in `_logit_scores.py`."""
 
-Most subtract the largest logit of a row first. Its own weight is then exactly 1, and the weights of
-the other classes are what certainty lacks. Sums over the others alone lose no precision, however
-small they are, so nearly certain examples keep their order.
-"""
-
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from snapsure import _validate
-from snapsure._gen import gen
+from snapsure._logit_scores import LogitScores
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
@@ -51,14 +44,13 @@ class LogitKappa(Kappa):
         return {}
 
     @abstractmethod
-    def rate(self, z: Tensor, y_hat: Tensor) -> Tensor:
-        """Return κ from the logits z, (n, classes) in float64, and the predictions, (n, 1)."""
+    def rate(self, scores: LogitScores) -> Floats:
+        """Return κ; rounding may leave [0, 1]."""
 
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Return κ of each example."""
-        z = forward.logits.cpu().double()  # on the CPU: not every accelerator has float64
-        values: Floats = self.rate(z, torch.tensor(y_hat).long()[:, None]).clamp(0, 1).numpy()
-        return values
+        z = forward.logits.cpu().double().numpy()  # on the CPU: some accelerators have no float64
+        return np.clip(self.rate(LogitScores(z, np.asarray(y_hat))), 0, 1)
 
 
 class Entropy(LogitKappa):
@@ -72,6 +64,7 @@ class Entropy(LogitKappa):
 
     Examples
     --------
+    >>> import torch
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 0.0], [30.0, 0.0]])
     >>> Entropy().score(Logits(logits), np.array([0, 0, 0]), None).round(3).tolist()
     [0.0, 0.725, 1.0]
@@ -79,13 +72,9 @@ class Entropy(LogitKappa):
 
     name = "entropy"
 
-    def rate(self, z: Tensor, y_hat: Tensor) -> Tensor:
+    def rate(self, scores: LogitScores) -> Floats:
         """Return the certainty of the softmax."""
-        gap = gaps(z)
-        weight = _others(gap)
-        missing = weight.sum(dim=1)
-        entropy = missing.log1p() - (weight * gap).sum(dim=1) / (1 + missing)
-        return 1 - entropy / (math.log(z.shape[1]) or 1.0)  # one class has no entropy
+        return scores.entropy()
 
 
 class Margin(LogitKappa):
@@ -100,6 +89,7 @@ class Margin(LogitKappa):
 
     Examples
     --------
+    >>> import torch
     >>> logits = torch.tensor([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]]).log()
     >>> Margin().score(Logits(logits), np.array([0, 0]), None).round(3).tolist()
     [0.6, 0.4]
@@ -107,16 +97,9 @@ class Margin(LogitKappa):
 
     name = "margin"
 
-    def rate(self, z: Tensor, y_hat: Tensor) -> Tensor:
+    def rate(self, scores: LogitScores) -> Floats:
         """Return half of one plus the lead of the predicted class."""
-        weight = gaps(z).exp()
-        others = weight.scatter(1, y_hat, 0)
-        best = others.argmax(dim=1, keepdim=True)
-        rest = others.scatter(1, best, 0).sum(dim=1)
-        answer, rival = weight.gather(1, y_hat)[:, 0], others.gather(1, best)[:, 0]
-        total = answer + rival + rest
-        low, high = (answer + rest / 2) / total, 1 - (rival + rest / 2) / total
-        return low.where(low < 0.5, high)
+        return scores.margin()
 
 
 class Energy(LogitKappa):
@@ -134,6 +117,7 @@ class Energy(LogitKappa):
 
     Examples
     --------
+    >>> import torch
     >>> logits = torch.tensor([[0.5, 0.5], [2.0, 6.0]]).log()  # energies ln 1 = 0 and ln 8
     >>> Energy().score(Logits(logits), np.array([0, 1]), None).round(3).tolist()
     [0.5, 0.838]
@@ -149,9 +133,9 @@ class Energy(LogitKappa):
         """The temperature."""
         return {"temperature": self._temperature}
 
-    def rate(self, z: Tensor, y_hat: Tensor) -> Tensor:
+    def rate(self, scores: LogitScores) -> Floats:
         """Return the log-sum-exp of the logits, mapped to [0, 1]."""
-        return squash(self._temperature * (z / self._temperature).logsumexp(dim=1))
+        return scores.energy(self._temperature)
 
 
 class MaxLogit(LogitKappa):
@@ -164,6 +148,7 @@ class MaxLogit(LogitKappa):
 
     Examples
     --------
+    >>> import torch
     >>> logits = torch.tensor([[3.0, 1.0], [-1.0, 0.0]])
     >>> MaxLogit().score(Logits(logits), np.array([0, 0]), None).tolist()
     [0.875, 0.25]
@@ -171,9 +156,9 @@ class MaxLogit(LogitKappa):
 
     name = "max_logit"
 
-    def rate(self, z: Tensor, y_hat: Tensor) -> Tensor:
+    def rate(self, scores: LogitScores) -> Floats:
         """Return the logit of the predicted class, mapped to [0, 1]."""
-        return squash(z.gather(1, y_hat)[:, 0])
+        return scores.max_logit()
 
 
 class Doctor(LogitKappa):
@@ -190,6 +175,7 @@ class Doctor(LogitKappa):
 
     Examples
     --------
+    >>> import torch
     >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
     >>> Doctor().score(Logits(logits), np.array([0]), None).round(3).tolist()  # .25 + .09 + .04
     [0.38]
@@ -197,11 +183,9 @@ class Doctor(LogitKappa):
 
     name = "doctor"
 
-    def rate(self, z: Tensor, y_hat: Tensor) -> Tensor:
+    def rate(self, scores: LogitScores) -> Floats:
         """Return the sum of the squared softmax."""
-        weight = _others(gaps(z))
-        s, q = weight.sum(dim=1), weight.square().sum(dim=1)
-        return 1 - (2 * s + (s.square() - q)) / (1 + s).square()
+        return scores.doctor()
 
 
 class GEN(LogitKappa):
@@ -221,6 +205,7 @@ class GEN(LogitKappa):
 
     Examples
     --------
+    >>> import torch
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 0.0], [30.0, 0.0]])
     >>> GEN().score(Logits(logits), np.array([0, 0, 0]), None).round(3).tolist()
     [0.0, 0.157, 0.943]
@@ -237,33 +222,6 @@ class GEN(LogitKappa):
         """γ, and the number of classes."""
         return {"gamma": self._gamma, "top": self._top}
 
-    def rate(self, z: Tensor, y_hat: Tensor) -> Tensor:
+    def rate(self, scores: LogitScores) -> Floats:
         """Return the generalised entropy of the softmax, mapped to [0, 1]."""
-        logits = np.ascontiguousarray(z.numpy())  # sums depend on the memory layout
-        return torch.from_numpy(gen(logits, self._gamma, self._top))
-
-
-def gaps(logits: Tensor) -> Tensor:
-    """Return the logits minus the largest of each row, in float64 on the CPU."""
-    z = logits.cpu().double()
-    return z - z.amax(dim=1, keepdim=True)
-
-
-def _others(gap: Tensor) -> Tensor:
-    """Return e^gap of every class, and 0 for the class with the largest logit."""
-    return gap.exp().scatter(1, gap.argmax(dim=1, keepdim=True), 0)
-
-
-def squash(x: Tensor) -> Tensor:
-    """Map any number to [0, 1] by 1/2 + x / (2 (1 + |x|)), which keeps the order.
-
-    It approaches 0 and 1 as 1/x does, not as e^−x: float32 logits that differ stay apart up to 10⁸,
-    where a sigmoid merges them from 37 on.
-
-    Examples
-    --------
-    >>> squash(torch.tensor([-3.0, 0.0, 1.0])).tolist()
-    [0.125, 0.5, 0.75]
-    """
-    short = 0.5 / (1 + x.double().abs())  # distance to the nearer end, so both keep full precision
-    return short.where(x < 0, 1 - short)
+        return scores.gen(self._gamma, self._top)

@@ -13,7 +13,6 @@ from snapsure import _validate
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
-from snapsure.kappas._logits import gaps
 from snapsure.networks._forward import Forward, Sampling
 
 Layers = Literal["all", "last"]
@@ -190,7 +189,8 @@ def _summarize(samples: Iterable[Tensor], y_hat: Ints) -> _Summary:
     answer = torch.tensor(y_hat).long()[:, None]
     mean = squares = rest = softmax = entropy = torch.zeros(())
     for i, logits in enumerate(samples, 1):
-        gap = gaps(logits)
+        z = logits.cpu().double()  # on the CPU: some accelerators have no float64
+        gap = z - z.amax(dim=1, keepdim=True)
         weight = gap.exp()
         total = weight.sum(dim=1)
         share = weight / total[:, None]

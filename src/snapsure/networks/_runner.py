@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snapsure._logit_scores import final_numbers
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import refuse_infinite, row_count, to_device
@@ -143,6 +144,8 @@ class Runner:
     ) -> Columns:
         """Return `labels` and each κ of a batch for one epoch, all of its members together.
 
+        For the epoch that predicts (without `y_hat`), also `final`, five numbers of its logits.
+
         Parameters
         ----------
         epoch : int
@@ -163,6 +166,8 @@ class Runner:
         chosen = labels if y_hat is None else y_hat
 
         columns: Columns = {"labels": labels}
+        if y_hat is None:
+            columns["final"] = describe_logits([forward.logits for forward in forwards], labels)
         for i, kappa in enumerate(self._kappas):
             values = [
                 kappa.score(forward, chosen, None if prepared is None else prepared[member][i])
@@ -226,6 +231,11 @@ def vote(logits: Sequence[Tensor]) -> Ints:
     each = [exponentials(one) for one in logits]
     together: Ints = _mean([e / e.sum(axis=1, keepdims=True) for e in each]).argmax(axis=1)
     return together
+
+
+def describe_logits(logits: Sequence[Tensor], y_hat: Ints) -> Floats:
+    """Return five numbers of the logits, (rows, 5), the mean of those of the members."""
+    return mean_kappa([final_numbers(one.cpu().double().numpy(), y_hat) for one in logits])
 
 
 def mean_kappa(values: Sequence[Floats]) -> Floats:

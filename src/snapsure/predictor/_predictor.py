@@ -155,7 +155,7 @@ class Predictor:
             self.epochs,
             self.kappa,
             _validate.count(memory, "memory"),
-            own_labels=not self.estimator.of_kappa,
+            needs=self.estimator.needs,
             device=device_named(device),
         )
 

@@ -1,7 +1,7 @@
 """κ of new inputs by the snapshots that an estimator needs."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,14 @@ from snapsure._types import Floats, Ints
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._logits import Logits
 from snapsure.networks._data import BATCH, Rows, row_count
-from snapsure.networks._runner import Runner, group_epochs, mean_kappa, vote
+from snapsure.networks._runner import (
+    Columns,
+    Runner,
+    describe_logits,
+    group_epochs,
+    mean_kappa,
+    vote,
+)
 from snapsure.snapshots._base import Snapshots
 from snapsure.table import ScoreTable
 
@@ -26,6 +33,7 @@ class _Part(NamedTuple):
     kappa: Floats  # (snapshots, rows)
     labels: Ints  # (snapshots, rows)
     logits: Floats | None  # of the first snapshot, where asked for, and it has no other members
+    final: Floats | None  # five numbers of its logits, where asked for
 
 
 class Scorer:
@@ -43,9 +51,9 @@ class Scorer:
         A κ function that needs nothing but a pass over the input, with dropout or without.
     memory : int
         Bytes that weights may take. Beyond it, snapshots are loaded in turns.
-    own_labels : bool
-        Whether the table has each snapshot's own prediction and the final logits. Otherwise, all
-        predictions are those of the final snapshot.
+    needs : set of str
+        What the table has beside κ: each snapshot's own "labels" (otherwise, those of the final
+        snapshot), the final "logits", or "final", five numbers of them.
     device : torch.device, optional
         Where networks run, if not on the best device.
     """
@@ -58,10 +66,10 @@ class Scorer:
         kappa: Kappa,
         memory: int,
         *,
-        own_labels: bool,
+        needs: Set[str],
         device: torch.device | None = None,
     ) -> None:
-        self._members, self._kappa, self._own_labels = snapshots.members, kappa, own_labels
+        self._members, self._kappa, self._needs = snapshots.members, kappa, needs
         self._watches = bool(kappa.sampling or kappa.layers)
         self.epochs = np.array(epochs)
         self._groups = group_epochs(model, list(epochs)[::-1], len(self._members), memory)
@@ -133,36 +141,48 @@ class Scorer:
     def _join(self, part: _Part, y: Ints | None) -> ScoreTable:
         kappas = {self._kappa.name: part.kappa[::-1]}
         labels = part.labels[::-1]
-        return ScoreTable.trusted(kappas, labels, part.labels[0], self.epochs, part.logits, y)
+        return ScoreTable.trusted(
+            kappas,
+            labels,
+            part.labels[0],
+            self.epochs,
+            y=y,
+            logits=part.logits,
+            final=part.final,
+        )
 
     def _score(self, inputs: Any, y_hat: Ints | None, epochs: Sequence[int]) -> _Part:
         """Score one batch with snapshots that are loaded."""
         if not self._watches:
             return self._score_logits(self._runner.logits(epochs, inputs), y_hat)
-        columns = []
+        columns: list[Columns] = []
         for epoch in epochs:
             columns.append(self._runner.score(epoch, inputs, y_hat))
             y_hat = columns[0]["labels"] if y_hat is None else y_hat
         kappa = np.stack([column[self._kappa.name] for column in columns])
-        return _Part(kappa, np.stack([column["labels"] for column in columns]), None)
+        labels = np.stack([column["labels"] for column in columns])
+        return _Part(kappa, labels, None, columns[0].get("final"))
 
     def _score_logits(self, logits: Tensor, y_hat: Ints | None) -> _Part:
         """Score the logits (networks, rows, classes) of all snapshots at once."""
         members, networks = len(self._members), len(logits)
         logits = logits.cpu().double()  # once, because all that follows needs it
-        if self._own_labels:
+        if "labels" in self._needs:
             labels = self._vote(logits)
         else:
             answer = self._vote(logits[:members])[0] if y_hat is None else y_hat
             labels = answer[None].repeat(networks // members, axis=0)
         answers = (labels[0] if y_hat is None else y_hat)[None].repeat(networks, axis=0)
         values = self._kappa.score(Logits(logits.flatten(0, 1)), answers.ravel(), None)
+        final = None
+        if "final" in self._needs and y_hat is None:
+            final = describe_logits(list(logits[:members]), labels[0])
         if members == 1:
-            final = logits[0].numpy() if self._own_labels else None
-            return _Part(values.reshape(networks, -1), labels, final)
+            kept = logits[0].numpy() if "logits" in self._needs and y_hat is None else None
+            return _Part(values.reshape(networks, -1), labels, kept, final)
         by_member = values.reshape(-1, members, logits.shape[1])
         kappa = mean_kappa([by_member[:, member] for member in range(members)])
-        return _Part(kappa, labels, None)
+        return _Part(kappa, labels, None, final)
 
     def _vote(self, logits: Tensor) -> Ints:
         """Return what each snapshot predicts, all of its members together, (snapshots, rows)."""
@@ -178,9 +198,14 @@ class Scorer:
 
 def _concatenate(parts: Sequence[_Part], axis: int) -> _Part:
     """Join parts of more rows (axis 1) or of more snapshots (axis 0)."""
-    logits = [part.logits for part in parts if part.logits is not None]
+
+    def join(values: list[Floats | None]) -> Floats | None:
+        known = [value for value in values if value is not None]  # of the final snapshot's group
+        return np.concatenate(known) if known else None
+
     return _Part(
         np.concatenate([part.kappa for part in parts], axis=axis),
         np.concatenate([part.labels for part in parts], axis=axis),
-        (np.concatenate(logits) if axis else logits[0]) if logits else None,
+        join([part.logits for part in parts]),
+        join([part.final for part in parts]),
     )

@@ -136,7 +136,7 @@ class Plan:
         """Whether a snapshot is scored on a shard, and all of its files are whole."""
         wanted: list[tuple[str, int | None]] = [(name, epoch) for name in ("labels", *self.names)]
         if epoch == self.final:
-            wanted += [("y_hat", None)]
+            wanted += [("y_hat", None), ("final", None)]
             wanted += [("y", None)] if self.table.layout["has_labels"] else []
         try:
             for name, of in wanted:
@@ -294,6 +294,7 @@ def make_plan(
         epochs,
         [rows.n],
         has_labels=bool(rows.identity()["labelled"]),
+        has_final=True,
         finished=False,
         provenance=json.loads(json.dumps(identity)),
     )

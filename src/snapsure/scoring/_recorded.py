@@ -13,7 +13,7 @@ from snapsure.kappas._base import Kappa, softmax_of
 from snapsure.kappas._logits import Logits
 from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._recorded import RecordedLogits
-from snapsure.networks._runner import vote
+from snapsure.networks._runner import describe_logits, vote
 from snapsure.table import ScoreTable
 
 
@@ -34,7 +34,8 @@ def score_recorded(
     """
     wanted = _of_logits(kappas)
     epochs = _common_epochs(networks)
-    y_hat = vote([network.read(epochs[-1]) for network in networks])
+    last = [network.read(epochs[-1]) for network in networks]
+    y_hat = vote(last)
     columns: dict[str, list[Floats]] = {each.name: [] for each in wanted}
     labels = []
     for epoch in epochs:
@@ -45,7 +46,8 @@ def score_recorded(
         labels.append(vote(logits))
     y = networks[0].labels()
     tables = {name: np.array(rows) for name, rows in columns.items()}
-    return ScoreTable(tables, np.array(labels), y, y_hat=y_hat, epochs=epochs)
+    final = describe_logits(last, y_hat)
+    return ScoreTable(tables, np.array(labels), y, y_hat=y_hat, epochs=epochs, final=final)
 
 
 def average_probabilities(

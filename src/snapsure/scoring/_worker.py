@@ -88,6 +88,7 @@ class Worker:
         pieces = {(name, epoch): columns[name] for name in ("labels", *plan.names)}
         if epoch == plan.final:
             pieces["y_hat", None] = columns["labels"]  # type: ignore[index]
+            pieces["final", None] = columns["final"]  # type: ignore[index]
             if true:
                 pieces["y", None] = np.concatenate(true)  # type: ignore[index]
         for (name, of), values in pieces.items():

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from snapsure import _files
 from snapsure._logistic import sigmoid
+from snapsure._logit_scores import FINAL_NUMBERS
 from snapsure._types import Floats
 from snapsure.errors import CorruptFile, UnsafeFile
 from snapsure.table._table import ScoreTable
@@ -33,6 +34,8 @@ def pack(table: ScoreTable, path: Path) -> None:
     arrays["epochs"] = table.epochs.astype(np.int32)
     if table.y is not None:
         arrays["y"] = table.y.astype(np.int16)
+    if table.final is not None:
+        arrays["final"] = encode_kappa(table.final.T)
     write_arrays(path, arrays)
 
 
@@ -57,6 +60,7 @@ def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
                 for name in (key.removeprefix("kappa.") for key in file if key.startswith("kappa."))
             }
             y = file["y"] if "y" in file.files else None
+            final = decode_final(file["final"], y_hat.size) if "final" in file.files else None
     except UnsafeFile:
         raise
     except Exception as error:  # damaged bytes make NumPy and zipfile raise many things
@@ -64,7 +68,7 @@ def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
             f"{path} must be a packed score table, got one that cannot be read ({error}). "
             f"{_files.instruct(_AGAIN)}"
         ) from None
-    return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs)
+    return ScoreTable(kappas, np.broadcast_to(y_hat, shape), y, epochs=epochs, final=final)
 
 
 def encode_kappa(kappa: Floats) -> NDArray[np.uint8]:
@@ -74,6 +78,7 @@ def encode_kappa(kappa: Floats) -> NDArray[np.uint8]:
     steps = np.clip(np.rint(logit * _STEPS), _ZERO + 1, _ONE - 1).astype(np.int16)
     steps[kappa == 0], steps[kappa == 1] = _ZERO, _ONE
     changes = np.diff(steps, axis=0, prepend=np.zeros((1, steps.shape[1]), np.int16))
+    changes = np.ascontiguousarray(changes)  # also of a transposed κ
     return np.ascontiguousarray(changes.view(np.uint8).reshape(-1, 2).T)
 
 
@@ -84,3 +89,8 @@ def decode_kappa(planes: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
     kappa = sigmoid(steps / _STEPS)
     kappa[steps == _ZERO], kappa[steps == _ONE] = 0, 1
     return kappa
+
+
+def decode_final(planes: NDArray[np.uint8], n: int) -> Floats:
+    """Decode the numbers of the final logits, (n, 5), which are encoded as rows of κ."""
+    return decode_kappa(planes, (len(FINAL_NUMBERS), n)).T

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _display, _validate
+from snapsure._logit_scores import FINAL_NUMBERS, final_numbers
 from snapsure._types import Array, Bools, Floats, Ints, Matrix
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.table._pieces import (
@@ -45,6 +46,9 @@ class ScoreTable:
         every answer to it is wrong.
     logits : (n, classes) array or None
         The logits of the final snapshot, where known: for temperature scaling and MaxLogit-pNorm.
+    final : (n, 5) array or None
+        Five numbers of the final logits, where known: entropy, margin, energy, max_logit and gen,
+        as the κ functions of these names define them. LES learns from them.
     provenance : dict
         What was scored, as `score` recorded it: hashes of snapshots and inputs, settings of κ.
 
@@ -67,6 +71,7 @@ class ScoreTable:
         y_hat: ArrayLike | None = None,
         epochs: ArrayLike | None = None,
         logits: ArrayLike | None = None,
+        final: ArrayLike | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self._kappas = {
@@ -106,6 +111,9 @@ class ScoreTable:
                 f"`epochs` must rise, got {self.epochs.tolist()}. Sort the snapshots by epoch."
             )
         self.logits = None if logits is None else _validate_logits(logits, self.y_hat)
+        self.final = None if final is None else _validate_final(final, shape[1])
+        if self.logits is not None and self.final is None:
+            self.final = final_numbers(self.logits, self.y_hat)
         self.provenance = dict(provenance or {})
 
     @classmethod
@@ -115,13 +123,15 @@ class ScoreTable:
         labels: Ints,
         y_hat: Ints,
         epochs: Ints,
-        logits: Floats | None,
+        *,
         y: Ints | None,
+        logits: Floats | None,
+        final: Floats | None,
     ) -> "ScoreTable":
         """Make a table of arrays that this package has just computed, without checks."""
         table = cls.__new__(cls)
         table._kappas, table.labels, table.y_hat, table.epochs = dict(kappas), labels, y_hat, epochs
-        table.y, table.logits, table.provenance = y, logits, {}
+        table.y, table.logits, table.final, table.provenance = y, logits, final, {}
         return table
 
     @classmethod
@@ -191,7 +201,9 @@ class ScoreTable:
 
         labels = p.argmax(axis=2)
         kappa = np.take_along_axis(p, labels[-1][None, :, None], axis=2)[:, :, 0]
-        return cls({"softmax": np.minimum(kappa, 1.0)}, labels, y, epochs=epochs)
+        log_p = np.log(np.maximum(p[-1], np.finfo(np.float64).tiny))  # logits, but for a constant
+        final = final_numbers(log_p, labels[-1])
+        return cls({"softmax": np.minimum(kappa, 1.0)}, labels, y, epochs=epochs, final=final)
 
     def __repr__(self) -> str:
         """Show the names of κ and the sizes."""
@@ -232,6 +244,7 @@ class ScoreTable:
             y=None if self.y is None else self.y[at],
             y_hat=self.y_hat[at],
             logits=None if self.logits is None else self.logits[at],
+            final=None if self.final is None else self.final[at],
         )
 
     def select(self, epochs: Iterable[int]) -> "ScoreTable":
@@ -251,7 +264,7 @@ class ScoreTable:
 
     def with_logits(self, logits: ArrayLike) -> "ScoreTable":
         """Return the same table with the final snapshot's logits, (n, classes)."""
-        return self._replace(logits=logits)
+        return self._replace(logits=logits, final=None)
 
     def split(self, fraction: float, seed: int = 0) -> tuple["ScoreTable", "ScoreTable"]:
         """Split the examples at random into a `fraction` of them and the rest.
@@ -280,6 +293,7 @@ class ScoreTable:
             "y_hat": self.y_hat,
             "epochs": self.epochs,
             "logits": self.logits,
+            "final": self.final,
             "provenance": self.provenance,
         }
         return ScoreTable(**(fields | changes))
@@ -349,6 +363,7 @@ class ScoreTable:
             shards,
             has_labels=self.y is not None,
             has_logits=self.logits is not None,
+            has_final=self.final is not None,
             provenance=self.provenance,
         )
         with replace_table(Path(path), layout) as writer:
@@ -361,6 +376,8 @@ class ScoreTable:
                 writer.write("y", None, 0, self.y)
             if self.logits is not None:
                 writer.write("logits", None, 0, self.logits)
+            if self.final is not None:
+                writer.write("final", None, 0, self.final)
 
     @classmethod
     def open(cls, path: str | Path) -> "ScoreTable":
@@ -383,6 +400,7 @@ class ScoreTable:
                     y_hat=reader.read_row("y_hat", None),
                     epochs=layout["epochs"],
                     logits=reader.read_row("logits", None) if layout["has_logits"] else None,
+                    final=reader.read_row("final", None) if layout["has_final"] else None,
                     provenance=layout["provenance"],
                 )
             except CorruptFile:
@@ -405,6 +423,17 @@ def _validate_logits(value: ArrayLike, y_hat: Ints) -> Floats:
             "examples."
         )
     return logits
+
+
+def _validate_final(value: ArrayLike, n: int) -> Floats:
+    final = _validate.scores(value, "final", ndim=(2,))
+    _check_shape("final", final, (n, len(FINAL_NUMBERS)))
+    if final.min() < 0 or final.max() > 1:
+        raise InvalidInput(
+            f"`final` must be between 0 and 1, got {final.min():.6g} … {final.max():.6g}. Pass "
+            f"κ of the final snapshot: {', '.join(FINAL_NUMBERS)}."
+        )
+    return final
 
 
 def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
