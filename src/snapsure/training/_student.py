@@ -1,13 +1,13 @@
-"""`Student`: one network that has learnt what all snapshots together believe."""
+"""`Student`: one network that learns from labels and from what all snapshots believe."""
 
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
 from snapsure import _files, _json, _validate
+from snapsure._spacing import choose
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.estimators import AES, Final
@@ -33,7 +34,6 @@ from snapsure.snapshots._store import open_snapshots
 from snapsure.table import ScoreTable
 from snapsure.training._epochs import (
     FILES,
-    History,
     describe_time_left,
     launch_fabric,
     load_state,
@@ -45,7 +45,7 @@ from snapsure.training._epochs import (
     seed_all,
     separate_randomness,
 )
-from snapsure.training._targets import Targets, epochs_from
+from snapsure.training._targets import Targets
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -59,60 +59,6 @@ _SAME = "snapshots, data, labels, start, epochs, batch size, seed, optimizer, de
 _WRITTEN = re.compile(rf"student\.json|{FILES.pattern}")
 _STUDENT, _FINAL = 1, 2  # epochs of the pair that answers as the old network did
 _MEMORY = 4 << 30
-
-
-class _Examples:
-    """Labelled and unlabelled inputs, numbered together, with what the student learns of each."""
-
-    def __init__(
-        self, rows: Sequence[Rows], targets: Sequence[Targets], weights: Sequence[float]
-    ) -> None:
-        self._sets = list(zip(rows, targets, weights, strict=True))
-        self._ends = np.cumsum([part.n for part in rows])
-        self.n = int(self._ends[-1])
-
-    def take(self, index: Tensor) -> tuple[Any, Tensor]:
-        """Return inputs and targets of some rows, those of one set before those of the next."""
-        numbers: Ints = index.numpy()
-        found = []
-        for end, (rows, targets, weight) in zip(self._ends, self._sets, strict=True):
-            begin = end - rows.n
-            own = numbers[(numbers >= begin) & (numbers < end)] - begin
-            if own.size:
-                inputs, labels = rows.take(own)
-                found.append((inputs, mix_labels(targets.take(own), labels, weight)))
-        if len(found) == 1:
-            return found[0]
-        return concatenate([part[0] for part in found]), torch.cat([part[1] for part in found])
-
-
-def mix_labels(targets: Tensor, labels: Ints | None, weight: float) -> Tensor:
-    """Return (1 − weight) · targets + weight · one-hot labels; targets where there is no label.
-
-    Cross-entropy is linear in its target, so that of the mixture is the weighted mean of both.
-    """
-    if labels is None or not weight:
-        return targets
-    classes = targets.shape[1]
-    outside = (labels < _validate.NO_CLASS) | (labels >= classes)
-    if outside.any():
-        raise InvalidInput(
-            f"labels of `data` must lie in 0…{classes - 1}, or be −1 where there is none, got "
-            f"{labels[outside][0]}. Number the classes as the network does."
-        )
-    known = np.flatnonzero(labels != _validate.NO_CLASS)
-    mixed = targets.clone()
-    mixed[known] *= 1 - weight
-    mixed[known, labels[known]] += weight
-    return mixed
-
-
-def _hash_rows(rows: Rows, *, with_labels: bool) -> list[Any]:
-    """Return what tells rows from all others, by their inputs and the labels that are used."""
-    digest = Digest()
-    for inputs, labels in rows.batches():
-        digest.add(inputs, labels if with_labels else None)
-    return [rows.n, digest.hex()]
 
 
 @dataclass(frozen=True)
@@ -168,12 +114,12 @@ class Difference:
 
 
 class Student:
-    """A network of the same architecture, trained on labels and the snapshots' mean probabilities.
+    """Train a network on labels and on the snapshots' mean class probabilities.
 
-    It takes one more training, and gives back what averaging costs: an answer takes one pass (the
-    student answers itself, and errs otherwise than the old network), or two (the old network
-    answers, and the mean of both says how sure that is). Stopped, the same call resumes: on a CPU,
-    to the same weights.
+    It has the snapshots' architecture, and takes one more training. Then an answer takes one pass
+    (the student answers itself, with errors of its own), or two (the old network answers, and the
+    mean of both κ is its confidence). After an interruption, the same call resumes: on a CPU, to
+    the same weights.
 
     Parameters
     ----------
@@ -184,7 +130,7 @@ class Student:
     data : Dataset, (inputs, labels) or inputs
         What the network was trained on, without augmentation. A label of −1 is none.
     out : path
-        A folder for all that comes out.
+        A folder for the targets, the training and the student.
     labels : float
         Weight of the labels in the loss, in [0, 1). The loss of an example is (1 − labels) times
         the cross-entropy to the snapshots' mean probabilities, plus labels times the cross-entropy
@@ -192,24 +138,25 @@ class Student:
     start : float
         Targets are the mean over the snapshots from this fraction of the training on.
     unlabelled : Dataset or inputs, optional
-        More inputs, of the same form, to learn from.
+        More inputs, of the same form, to learn from. Labels among them are not used.
     epochs, batch_size : int
-        Of the training.
+        Epochs to train, and examples per step.
     optimizer : callable, optional
-        From weights to an optimizer; SGD with rate 0.05, Nesterov momentum 0.9 and decay 5e-4.
+        From weights to an optimizer. By default SGD with learning rate 0.05, Nesterov momentum 0.9
+        and weight decay 5e-4.
     schedule : callable, optional
-        From an optimizer to a schedule, which makes a step per epoch; a cosine to 0.
+        From an optimizer to a schedule that makes a step per epoch. By default a cosine to 0.
     augment : callable, optional
-        From a batch of inputs to one that is varied at random, as in the network's own training; it
+        From a batch of inputs to one that is varied at random, as in the network's own training. It
         draws from PyTorch, NumPy's old `np.random`, or `random`.
     seed : int
-        Of the first weights, the order of the points, and what augmentation and dropout draw.
+        Fixes the first weights, the order of the examples, and what augmentation and dropout draw.
     memory : int
         Bytes that weights of snapshots may take (4 GiB) while targets are computed.
     fabric : lightning.fabric.Fabric, optional
-        Launched: device, precision, number of processes.
+        A launched one, for the device, the precision and the number of processes.
     progress : bool
-        Tell of every epoch, with the time left.
+        Show a line per epoch, with the time left.
 
     Examples
     --------
@@ -250,49 +197,63 @@ class Student:
         if isinstance(model, nn.Module) or not (callable(model) or isinstance(model, str)):
             raise InvalidInput(
                 f"`model` must be a function that makes a new network, or package.module:factory, "
-                f"got {type(model).__name__}: pass the class or function, not what it gives"
+                f"got {type(model).__name__}. Pass the class or function, not what it returns."
             )
         self.model, self.folder = model, Path(out)
         self._snapshots = open_snapshots(snapshots)
-        self._taught = epochs_from(self._snapshots, _validate.share(start, "start"))
+        every = np.array(self._snapshots.epochs)
+        if not every.size:
+            raise InvalidInput(
+                f"`snapshots` must hold at least one snapshot, got none in {self._snapshots.path}. "
+                "Check the path, or record some."
+            )
+        chosen = choose(every, every.size, _validate.share(start, "start"))
+        self._teachers: list[int] = every[chosen].tolist()
+
         self.labels = _validate.share(labels, "labels")
-        parts = [("data", data), ("unlabelled", unlabelled)]
-        self._rows = [Rows.of(given, name) for name, given in parts if given is not None]
-        self._label_weights = [self.labels, 0.0][: len(self._rows)]
-        for rows in self._rows:
-            rows.take(np.zeros(1, np.int64))  # refuses what can only be read in order
+        self._sets = [_Set(Rows.of(data, "data"), self.labels)]
+        if unlabelled is not None:
+            self._sets.append(_Set(Rows.of(unlabelled, "unlabelled"), 0.0))
+        for part in self._sets:
+            part.rows.take(np.zeros(1, np.int64))  # refuses what can only be read in order
+
         self.epochs = _validate.count(epochs, "epochs")
         self.batch_size = _validate.count(batch_size, "batch_size")
-        self._optimizer = optimizer or _sgd
+        self._optimizer = optimizer or _make_sgd
         self._schedule = schedule or (lambda made: CosineAnnealingLR(made, self.epochs))
         self._augment, self.seed = augment, _validate.count(seed, "seed", least=0)
         self._memory, self._progress = _validate.count(memory, "memory"), progress
         self._fabric = fabric
 
     def __repr__(self) -> str:
-        """Where it is, and how far."""
+        """Show the folder and how many epochs are done."""
         done = len(read_history(self.folder))
         return f"<Student in {self.folder}: {done} of {self.epochs} epochs>"
 
     @property
     def teachers(self) -> int:
         """How many networks the targets are the mean of."""
-        return len(self._taught) * len(self._snapshots.members)
+        return len(self._teachers) * len(self._snapshots.members)
 
     @property
     def finished(self) -> bool:
-        """Whether it has learnt all epochs."""
+        """Whether all epochs are done."""
         place = self.folder / "itself"
         return place.exists() and self.epochs in SnapshotStore(place)
 
     def fit(self) -> "Student":
-        """Compute the targets, and train; or what is left of it."""
+        """Compute the targets and train, or finish what is left of that."""
         with separate_randomness():
-            self._refuse_one_network()
+            if self._make_network() is self._make_network():
+                raise InvalidInput(
+                    "`model` must make a new network at every call, got the same one twice. Write "
+                    "a function that builds it."
+                )
             fabric = self._fabric or launch_fabric()
             self._claim(fabric)
             if not self.finished:
-                network = self._trained(fabric, self._targets(fabric))
+                self._compute_targets(fabric)
+                network = self._train(fabric)
                 if fabric.is_global_zero:
                     self._write(network)
             fabric.barrier()
@@ -301,33 +262,30 @@ class Student:
     @property
     def network(self) -> nn.Module:
         """The student, in evaluation mode."""
-        module = self._made()
+        module = self._make_network()
         self.snapshots("itself").load_into(module, self.epochs)
         return module.eval()
 
     def snapshots(self, answers: Answers = "itself") -> Snapshots:
-        """What `score` and `Predictor` take.
+        """Return what `score` and `Predictor` take.
 
-        The student alone ("itself"), or student and old network as a training of two epochs, whose
-        final one is the old network ("final"): both speak of its answers, and what learns on such a
-        table may weigh them.
+        The student alone ("itself"), or the student and the old network as a training of two epochs
+        that ends with the old network ("final"). Then κ of both is about the old network's answers,
+        and an estimator fitted on such a table weighs them.
         """
-        if answers not in ("itself", "final"):
-            raise InvalidInput(
-                f"`answers` must be 'itself' or 'final', got {answers!r}: choose who answers"
-            )
+        _validate.choice(answers, get_args(Answers), "answers")
         if not self.finished:
-            raise NotFitted("a student must be fitted before it is used: call .fit()")
+            raise NotFitted("A student must be fitted before it is used. Call .fit().")
         refuse_another(self.folder / _ABOUT, self._about, _SAME)
         if answers == "final" and len(self._snapshots.members) > 1:
             raise InvalidInput(
-                "`answers` must be 'itself' for the student of an ensemble, got 'final': the old "
-                "answers take all members"
+                "`answers` must be 'itself' for the student of an ensemble, got 'final'. The old "
+                "answers need all members."
             )
         return SnapshotStore(self.folder / answers)
 
     def predictor(self, answers: Answers = "itself", **options: Any) -> Predictor:
-        """What to deploy: one pass per answer, or two that leave the old answers as they are.
+        """Return what to deploy: one pass per answer, or two with the old network's answers.
 
         Parameters
         ----------
@@ -337,105 +295,84 @@ class Student:
             As for `Predictor`: `threshold`, `calibration`, `classes`, ...
         """
         store = self.snapshots(answers)
-        model = self.model if isinstance(self.model, str) else self._made()
+        model = self.model if isinstance(self.model, str) else self._make_network()
         estimator = Final() if answers == "itself" else AES(k=2, start=0)
         return Predictor(model, store, estimator, **options)
 
     def difference(self, data: Any) -> Difference:
-        """How its answers differ from the old network's, on labelled points."""
+        """Compare its answers with the old network's, on labelled examples."""
         stores = (self._snapshots.select(self._snapshots.epochs[-1:]), self.snapshots("itself"))
-        before, now = (score(self._made(), each, data, progress=False) for each in stores)
+        before, now = (score(self._make_network(), one, data, progress=False) for one in stores)
         return Difference.between(before, now)
 
-    def _made(self) -> nn.Module:
+    def _make_network(self) -> nn.Module:
         if isinstance(self.model, str):
             return make_network(self.model)
         model = self.model()
         if not isinstance(model, nn.Module):
             raise InvalidInput(
-                f"`model` must make a network, got {type(model).__name__}: return a torch.nn.Module"
+                f"`model` must make a network, got {type(model).__name__}. Return a "
+                "torch.nn.Module."
             )
         return model
 
-    def _refuse_one_network(self) -> None:
-        if self._made() is self._made():
-            raise InvalidInput(
-                "`model` must make a new network at every call, got the same one twice: write a "
-                "function that builds it"
-            )
-
     @cached_property
     def _about(self) -> dict[str, Any]:
-        """What the student is of."""
+        """What the student learns, and for how long."""
+        members = self._snapshots.members
         return {
-            "snapshots": [
-                member.sha256(epoch) for epoch in self._taught for member in self._snapshots.members
-            ],
-            "data": [
-                _hash_rows(rows, with_labels=weight > 0)
-                for rows, weight in zip(self._rows, self._label_weights, strict=True)
-            ],
+            "snapshots": [one.sha256(epoch) for epoch in self._teachers for one in members],
+            "data": [part.identity() for part in self._sets],
             "labels": self.labels,
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "seed": self.seed,
         }
 
-    def _training(self, fabric: "Fabric") -> dict[str, Any]:
-        """How it is trained."""
-        optimizer = self._optimizer(self._made().parameters())
-        schedule = self._schedule(optimizer)
-        return {
-            "optimizer": [type(optimizer).__name__, repr(optimizer.defaults)],
-            "schedule": type(schedule).__name__,
-            "devices": fabric.world_size,
-            "precision": str(fabric.strategy.precision.precision),
-        }
-
     def _claim(self, fabric: "Fabric") -> None:
         """Take the folder; what one process refuses, all do."""
         refusal = None
         if fabric.is_global_zero:
+            optimizer = self._optimizer(self._make_network().parameters())
+            about = self._about | {
+                "optimizer": [type(optimizer).__name__, repr(optimizer.defaults)],
+                "schedule": type(self._schedule(optimizer)).__name__,
+                "devices": fabric.world_size,
+                "precision": str(fabric.strategy.precision.precision),
+            }
             try:
-                self._claim_alone({**self._about, **self._training(fabric)})
+                _files.remove_partial(self.folder, _WRITTEN)
+                if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
+                    refuse_another(self.folder / _ABOUT, about, _SAME)
+                else:
+                    _files.write_bytes(self.folder / _ABOUT, _json.text(about))
             except InvalidInput as error:
                 refusal = str(error)
         refusal = fabric.broadcast(refusal)
         if refusal is not None:
             raise InvalidInput(refusal)
 
-    def _claim_alone(self, about: dict[str, Any]) -> None:
-        path = self.folder / _ABOUT
-        _files.remove_partial(self.folder, _WRITTEN)
-        if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
-            refuse_another(path, about, _SAME)
-        else:
-            _files.write_bytes(path, _json.text(about))
-
-    def _targets(self, fabric: "Fabric") -> list[Targets]:
-        found = []
-        for i, rows in enumerate(self._rows):
-            targets = Targets(self.folder / f"targets-{i}", rows)
-            rank, world = fabric.global_rank, fabric.world_size
-            total = rows.n * self.teachers
+    def _compute_targets(self, fabric: "Fabric") -> None:
+        rank, world = fabric.global_rank, fabric.world_size
+        for i, part in enumerate(self._sets):
+            part.targets = Targets(self.folder / f"targets-{i}", part.rows)
+            total = part.rows.n * self.teachers
             with bar("targets", total, 0, progress=self._progress and not rank) as advance:
-                targets.compute(
-                    self._made(),
+                part.targets.compute(
+                    self._make_network(),
                     self._snapshots,
-                    self._taught,
+                    self._teachers,
                     self._memory,
                     advance,
                     rank,
                     world,
                 )
-            found.append(targets)
             fabric.barrier()
-        return found
+            part.targets.open()
 
-    def _trained(self, fabric: "Fabric", targets: Sequence[Targets]) -> nn.Module:
+    def _train(self, fabric: "Fabric") -> nn.Module:
         seed_all(mix_seeds(self.seed))
-        network = self._made()
-        points = _Examples(self._rows, [each.open() for each in targets], self._label_weights)
+        network = self._make_network()
         optimizer = self._optimizer(network.parameters())
         schedule = self._schedule(optimizer)
         model, running = fabric.setup(network, optimizer)
@@ -445,35 +382,44 @@ class Student:
             "schedule": schedule,
             "precision": fabric.strategy.precision,
         }
-        history = load_state(self.folder, saved)
+        history, console = load_state(self.folder, saved), Console(stderr=True)
         for epoch in range(len(history) + 1, self.epochs + 1):
             begin = time.monotonic()
-            entry = self._epoch(epoch, fabric, model, running, points)
+            entry = self._train_epoch(epoch, fabric, model, running)
             if not math.isfinite(entry["loss"]):
                 raise InvalidInput(
-                    f"the student's loss must stay finite, got {entry['loss']} in epoch {epoch}: "
-                    "lower the learning rate, in another folder"
+                    f"The student's loss must stay finite, got {entry['loss']} in epoch {epoch}. "
+                    "Lower the learning rate, in another folder."
                 )
             schedule.step()
             history.append({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
             if fabric.is_global_zero:
                 save_state(self.folder, saved, history)
-                self._tell(history)
+                if self._progress:
+                    console.print(
+                        f"epoch {epoch} of {self.epochs}: loss {entry['loss']:.3f}, agrees with "
+                        f"{entry['agreement']:.1%} of the targets, "
+                        f"{describe_time_left(history, self.epochs)}",
+                        highlight=False,
+                        soft_wrap=True,
+                    )
             fabric.barrier()
         return network
 
-    def _epoch(
-        self, epoch: int, fabric: "Fabric", model: Any, optimizer: Any, points: _Examples
+    def _train_epoch(
+        self, epoch: int, fabric: "Fabric", model: Any, optimizer: Any
     ) -> dict[str, float]:
         rank, world = fabric.global_rank, fabric.world_size
+        n = sum(part.rows.n for part in self._sets)
         shared = torch.Generator().manual_seed(mix_seeds(self.seed, epoch))
         seed_all(mix_seeds(self.seed, epoch, rank, 1))  # what dropout and `augment` draw from
-        order = torch.randperm(points.n, generator=shared)[rank::world][: points.n // world]
+        order = torch.randperm(n, generator=shared)[rank::world][: n // world]
         size = max(1, self.batch_size // world)
         batches = torch.tensor_split(order, -(-len(order) // size))
+
         model.train()
         loss, same, seen = 0.0, 0, 0
-        for inputs, wanted in read_ahead(points.take, batches):
+        for inputs, wanted in read_ahead(self._take, batches):
             inputs, wanted = fabric.to_device((inputs, wanted))
             inputs = inputs if self._augment is None else self._augment(inputs)
             logits = call(model, inputs, len(wanted))
@@ -487,24 +433,22 @@ class Student:
         rate = optimizer.param_groups[0]["lr"]
         return {"learning_rate": float(rate), "loss": loss / seen, "agreement": same / seen}
 
-    def _tell(self, history: History) -> None:
-        if self._progress:
-            entry, left = history[-1], describe_time_left(history, self.epochs)
-            self._console.print(
-                f"epoch {entry['epoch']} of {self.epochs}: loss {entry['loss']:.3f}, agrees with "
-                f"{entry['agreement']:.1%} of the targets, {left}",
-                highlight=False,
-                soft_wrap=True,
-            )
-
-    @cached_property
-    def _console(self) -> Console:
-        return Console(stderr=True)
+    def _take(self, index: Tensor) -> tuple[Any, Tensor]:
+        """Return inputs and targets of some examples, those of one set before those of the next."""
+        left: Ints = index.numpy()
+        found = []
+        for part in self._sets:
+            own, left = left[left < part.rows.n], left[left >= part.rows.n] - part.rows.n
+            if own.size:
+                found.append(part.take(own))
+        if len(found) == 1:
+            return found[0]
+        return concatenate([inputs for inputs, _ in found]), torch.cat([t for _, t in found])
 
     def _write(self, network: nn.Module) -> None:
-        """Leave the student, with the old network and last by itself: then all is there."""
+        """Write the student beside the old network, then alone: that completes the folder."""
         if len(self._snapshots.members) == 1:
-            pair, old = SnapshotStore(self.folder / "final"), self._made()
+            pair, old = SnapshotStore(self.folder / "final"), self._make_network()
             self._snapshots.load_into(old, self._snapshots.epochs[-1])
             pair.rewind(0)
             pair.save(network, _STUDENT)
@@ -512,5 +456,47 @@ class Student:
         SnapshotStore(self.folder / "itself").save(network, self.epochs)
 
 
-def _sgd(weights: Iterable[nn.Parameter]) -> Optimizer:
+class _Set:
+    """Examples, the snapshots' mean probabilities of each, and the weight of its label."""
+
+    targets: Targets
+
+    def __init__(self, rows: Rows, weight: float) -> None:
+        self.rows, self.weight = rows, weight
+
+    def identity(self) -> list[Any]:
+        """Return what tells these inputs, and the labels that count, from all others."""
+        digest = Digest()
+        for inputs, labels in self.rows.batches():
+            digest.add(inputs, labels if self.weight else None)
+        return [self.rows.n, digest.hex()]
+
+    def take(self, index: Ints) -> tuple[Any, Tensor]:
+        """Return inputs and targets of some examples."""
+        inputs, labels = self.rows.take(index)
+        return inputs, mix_labels(self.targets.take(index), labels, self.weight)
+
+
+def mix_labels(targets: Tensor, labels: Ints | None, weight: float) -> Tensor:
+    """Return (1 − weight) · targets + weight · one-hot labels; targets where there is no label.
+
+    Cross-entropy is linear in its target, so that of the mixture is the weighted mean of both.
+    """
+    if labels is None or not weight:
+        return targets
+    classes = targets.shape[1]
+    outside = (labels < _validate.NO_CLASS) | (labels >= classes)
+    if outside.any():
+        raise InvalidInput(
+            f"labels of `data` must lie in 0…{classes - 1}, or be −1 where there is none, got "
+            f"{labels[outside][0]}. Number the classes as the network does."
+        )
+    known = np.flatnonzero(labels != _validate.NO_CLASS)
+    mixed = targets.clone()
+    mixed[known] *= 1 - weight
+    mixed[known, labels[known]] += weight
+    return mixed
+
+
+def _make_sgd(weights: Iterable[nn.Parameter]) -> Optimizer:
     return SGD(weights, 0.05, momentum=0.9, weight_decay=5e-4, nesterov=True)
