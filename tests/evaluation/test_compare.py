@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import t
 from sklearn.linear_model import LogisticRegression
 
 from snapsure import AES, LES, PES, Platt, ScoreTable, augrc, aurc, compare, eaurc, nll
@@ -439,6 +440,34 @@ def test_logits_of_other_examples_are_refused(logits):
     given = z[-1][:-1] if logits == "shorter" else -z[-1]
     with pytest.raises(InvalidInput, match="`logits` must be"):
         table_of(z, y).with_logits(given)
+
+
+def test_few_errors_leave_out_one_example_at_a_time():
+    """Gain, difference and p-value by brute force over both halves, and Student's t."""
+    rng = np.random.default_rng(3)
+    ease = rng.normal(size=300)
+    kappa = 1 / (1 + np.exp(-(ease + rng.normal(size=(8, 300)))))
+    table = ScoreTable.from_kappa(kappa, np.isin(np.arange(300), np.argsort(ease)[:60:2]))
+    row = compare(table, methods=["final", "AES"], resamples=20_000)["AES"]
+
+    ours, final = AES().confidence(table), kappa[-1]
+    order = np.random.default_rng(0).permutation(300)
+    halves = [np.sort(order[:150]), np.sort(order[150:])]
+    areas = []
+    for left_out in range(-1, 300):  # at first all examples
+        rows = [half[half != left_out] for half in halves]
+        areas.append([np.mean([eaurc(k[r], table.errors[r]) for r in rows]) for k in (ours, final)])
+    for statistic, found in (
+        (lambda own, base: own - base, row.difference),
+        (lambda own, base: np.log(own / base), [np.log1p(-end / 100) for end in row.gain]),
+    ):
+        estimate, *values = (statistic(*pair) for pair in areas)
+        spread = np.sqrt(299 / 300 * np.sum((values - np.mean(values)) ** 2))
+        assert found[0] == pytest.approx(estimate)
+        half = t.ppf(0.975, 29) * spread
+        assert sorted(found)[0] == pytest.approx(estimate - half, abs=0.05 * half)
+        assert sorted(found)[2] == pytest.approx(estimate + half, abs=0.05 * half)
+    assert row.p == pytest.approx(2 * t.sf(abs(estimate) / spread, 29), abs=0.02)
 
 
 @pytest.mark.parametrize("wrong", [4, 596])

@@ -66,7 +66,7 @@ def two_methods(resamples, against):
             "bytes": np.full(2, np.nan),
         },
         each=means[None],
-        draws=draws,
+        replicates=draws,
         luck=np.zeros((resamples, 1)),
     )
 
@@ -91,7 +91,7 @@ def test_how_runs_differ_is_added_to_what_points_tell():
     one = replace(
         two_methods(3, 0),
         each=np.array([[0.2, 0.1], [0.2, 0.3]]),
-        draws=np.array([[0.2, 0.2, 0.2], [0.2, 0.3, 0.1]]),
+        replicates=np.array([[0.2, 0.2, 0.2], [0.2, 0.3, 0.1]]),
         luck=np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0]]),
     )
     assert one.draw_differences(0).tolist()[0] == [0, 0, 0]
@@ -117,7 +117,7 @@ def test_sizes_are_known_where_they_are_of_every_data_set():
 def test_intervals_of_a_board_have_its_level():
     rng = np.random.default_rng(0)
     draws = np.vstack((np.full(1000, 0.2), rng.uniform(0.1, 0.3, 1000)))
-    row = board_of([replace(two_methods(1000, 0), draws=draws)], level=0.8)["AES"]
+    row = board_of([replace(two_methods(1000, 0), replicates=draws)], level=0.8)["AES"]
     low, high = np.quantile(draws[1], [0.1, 0.9])
     assert row.difference == pytest.approx((0.1 - 0.2, low - 0.2, high - 0.2))
     assert row.gain == pytest.approx((50, 100 * (1 - high / 0.2), 100 * (1 - low / 0.2)), rel=1e-3)

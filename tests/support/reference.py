@@ -77,6 +77,12 @@ def slow_eaurc(kappa, errors):
     return aurc_by_groups(kappa, errors) - aurc_of_order(sorted(errors))
 
 
+def slow_leave_one_out(metric, kappa, errors):
+    """The metric without each example in turn."""
+    rows = np.arange(errors.size)
+    return np.array([metric(kappa[rows != i], errors[rows != i]) for i in rows])
+
+
 def slow_pes(kappa, errors, q):
     """Algorithm 1, `Train`: points as a set V, one layer S per round; and the points of each S."""
     snapshots = len(kappa)

@@ -2,12 +2,12 @@
 
 The examples of each run are halved: what must learn does so on one half and is judged on the other,
 and the other way round; what learns nothing is judged on the same halves. Examples are resampled
-within halves, the same ones for all methods and for all runs of a data set; how far runs differ
-adds to an interval what Student's t makes of so many. The intervals of one run are of its examples
-alone.
+within halves, the same ones for all methods and for all runs of a data set; with fewer than 50
+errors, each example is left out once instead (`metrics/_jackknife.py`). How far runs differ adds to
+an interval what Student's t makes of so many. The intervals of one run are of its examples alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -24,6 +24,7 @@ from snapsure.evaluation._engine import (
     Candidate,
     Correction,
     Methods,
+    Trial,
     bootstrap_p,
     correct,
     describe,
@@ -41,6 +42,7 @@ from snapsure.evaluation._results import Board, Comparison, Result
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval
 from snapsure.metrics._bootstrap import bootstrap_values
+from snapsure.metrics._jackknife import FEW, jackknife_error, leave_one_out
 from snapsure.metrics._parallel import LONG, map_parallel
 from snapsure.table import ScoreTable
 
@@ -85,7 +87,8 @@ def compare(
     correction : "holm" or "none"
         How p-values are corrected for the number of methods.
     resamples, level, seed
-        Of the bootstrap, and of the halves. A p-value is at least 2 / (resamples + 1).
+        Of the bootstrap, and of the halves. A p-value is at least 2 / (resamples + 1). Intervals
+        of fewer than 50 errors are of the jackknife instead, with Student's t.
 
     Returns
     -------
@@ -188,7 +191,11 @@ def _group_runs(runs: Runs | Mapping[str, Runs]) -> dict[str, list[Run]]:
 
 @dataclass(frozen=True)
 class Contest:
-    """All methods on the runs of one data set: means over runs and halves, by method."""
+    """All methods on the runs of one data set: means over runs and halves, by method.
+
+    `replicates` has the metric on every resample of the examples. Where errors are few, it has the
+    metric without each example in turn, and `t` has draws of Student's t, one per resample.
+    """
 
     metric: str
     candidates: Sequence[Candidate]
@@ -196,8 +203,9 @@ class Contest:
     examples: int
     means: Mapping[str, Floats]  # each number, (methods,); bytes are NaN where unknown
     each: Floats  # the metric of every run, (runs, methods)
-    draws: Floats  # its mean on every resample of the examples, (methods, resamples)
+    replicates: Floats  # its mean over the runs, (methods, resamples) or (methods, examples)
     luck: Floats  # weights of the runs' deviations from their mean, (resamples, runs)
+    t: Floats | None = None  # (resamples,)
 
     def select(self, keys: Sequence[tuple[str, str | None]]) -> "Contest":
         """Return the contest with some of the methods alone."""
@@ -207,7 +215,7 @@ class Contest:
             candidates=[self.candidates[i] for i in at],
             means={name: values[at] for name, values in self.means.items()},
             each=self.each[:, at],
-            draws=self.draws[at],
+            replicates=self.replicates[at],
         )
 
     def draw_differences(self, base: int) -> Floats:
@@ -215,18 +223,21 @@ class Contest:
 
         The shape is (methods, resamples).
         """
-        each = self.each - self.each[:, [base]]
-        differences: Floats = self.draws - self.draws[base] + self._draw_runs(each)
-        return differences
+        return self._draw(lambda areas: areas - areas[base])
 
     def draw_ratios(self, base: int) -> Floats:
         """Return log-ratios to the reference under other examples and other runs."""
-        each = np.array([_log_ratio(run, run[base]) for run in self.each])
-        return _log_ratio(self.draws, self.draws[base]) + self._draw_runs(each)
+        return self._draw(lambda areas: _log_ratio(areas, areas[base]))
 
-    def _draw_runs(self, each: Floats) -> Floats:
-        other_runs: Floats = (self.luck @ (each - each.mean(axis=0))).T
-        return other_runs
+    def _draw(self, compare: Callable[[Floats], Floats]) -> Floats:
+        """Draw what `compare` makes of areas, (methods, ...), under other examples and runs."""
+        draws = compare(self.replicates)
+        if self.t is not None:
+            estimate = compare(self.means[self.metric])
+            draws = estimate[:, None] + jackknife_error(draws)[:, None] * self.t
+        each = np.array([compare(run) for run in self.each])
+        drawn: Floats = draws + (self.luck @ (each - each.mean(axis=0))).T
+        return drawn
 
 
 def _contest(
@@ -240,36 +251,45 @@ def _contest(
 ) -> Contest:
     """Judge every method that all runs have. `seeds` are of the bootstrap and of the data set."""
     candidates = _share_candidates([list_every_candidate(run, methods, kappa) for run in runs])
-
-    def judge_run(run: Run) -> dict[str, Floats]:
-        trials = try_all(candidates, run, protocol, base=0)
-        names = trials[0].numbers
-        means = {name: np.array([trial.numbers[name] for trial in trials]) for name in names}
-        parts = zip(*(trial.judged for trial in trials), strict=True)
-        draws = [
-            bootstrap_values(
-                AREAS[metric], [(one.score, one.errors) for one in part], resamples, seeds[0]
-            )
-            for part in parts
-        ]
-        return means | {"draws": np.mean(draws, axis=0)}
-
-    # With few examples the calls are short, and threads would wait for each other.
     n = runs[0].table.y_hat.size
-    each = map_parallel(judge_run, runs) if n >= LONG else [judge_run(run) for run in runs]
-    means = {name: np.mean([one[name] for one in each], axis=0) for name in each[0]}
-    draws = means.pop("draws")
+    # With few examples the calls are short, and threads would wait for each other.
+    over: Any = map_parallel if n >= LONG else map
+    trials: list[list[Trial]] = list(
+        over(lambda run: try_all(candidates, run, protocol, base=0), runs)
+    )
+    errors = min(sum(int(one.errors.sum()) for one in t.judged) for run in trials for t in run)
+
+    def replicate(run: Sequence[Trial]) -> Floats:
+        """Return the mean over the parts on every resample, or without each example."""
+        parts = list(zip(*(trial.judged for trial in run), strict=True))
+        scores = [[(one.score, one.errors) for one in part] for part in parts]
+        area = AREAS[metric]
+        if errors >= FEW:
+            draws = [bootstrap_values(area, part, resamples, seeds[0]) for part in scores]
+            return np.mean(draws, axis=0)
+        mean = np.array([[trial.numbers[metric]] for trial in run])
+        left_out = [np.array([leave_one_out(area, *pair) for pair in part]) for part in scores]
+        areas = [np.array([[float(area(*pair))] for pair in part]) for part in scores]
+        changes = [(left - own) / len(parts) for left, own in zip(left_out, areas, strict=True)]
+        return mean + np.concatenate(changes, axis=1)
+
+    means = {
+        name: np.mean([[trial.numbers[name] for trial in run] for run in trials], axis=0)
+        for name in trials[0][0].numbers
+    }
     sizes = [np.nan if run.snapshot_bytes is None else run.snapshot_bytes for run in runs]
     means["bytes"] = means["snapshots"] * np.mean(sizes)
+    rng = np.random.default_rng(np.random.SeedSequence(seeds))
     return Contest(
         metric,
         candidates,
         len(runs),
         n,
         means,
-        each=np.array([one[metric] for one in each]),
-        draws=draws,
-        luck=_draw_luck(len(runs), resamples, np.random.SeedSequence(seeds)),
+        each=np.array([[trial.numbers[metric] for trial in run] for run in trials]),
+        replicates=np.mean(list(over(replicate, trials)), axis=0),
+        luck=_draw_luck(len(runs), resamples, rng),
+        t=rng.standard_t(max(1, errors - 1), resamples) if errors < FEW else None,
     )
 
 
@@ -290,7 +310,7 @@ def _share_candidates(each: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     return [one for one in each[0] if all(one.key in some for some in keys)]
 
 
-def _draw_luck(runs: int, resamples: int, seed: np.random.SeedSequence) -> Floats:
+def _draw_luck(runs: int, resamples: int, rng: np.random.Generator) -> Floats:
     """Draw weights of the runs' deviations that give Student's t of their mean, (resamples, runs).
 
     Deviations d from the mean of R runs, times these, have variance Σd² / (R (R − 1)), which is
@@ -298,7 +318,6 @@ def _draw_luck(runs: int, resamples: int, seed: np.random.SeedSequence) -> Float
     """
     if runs == 1:
         return np.zeros((resamples, 1))
-    rng = np.random.default_rng(seed)
     normal = rng.standard_normal((resamples, runs)) / np.sqrt(runs * (runs - 1))
     luck: Floats = normal / np.sqrt(rng.chisquare(runs - 1, (resamples, 1)) / (runs - 1))
     return luck
@@ -328,7 +347,8 @@ def make_board(
     best = int(ratio.argmin())
     p = bootstrap_p(ratio_draws)
     corrected = correct(p, base, correction)
-    p_of_best = correct(bootstrap_p(ratio_draws - ratio_draws[best]), best, correction)
+    behind_draws = np.mean([contest.draw_ratios(best) for contest in contests], axis=0)
+    p_of_best = correct(bootstrap_p(behind_draws), best, correction)
 
     rows = []
     for i in np.argsort(ratio, kind="stable").tolist():
@@ -343,7 +363,7 @@ def make_board(
             verdict += "; no significant difference from the best"
         if means["error"][i] != means["error"][base]:
             verdict += f"; its classifier is wrong on {means['error'][i]:.1%}"
-        behind = _interval(ratio[i] - ratio[best], ratio_draws[i] - ratio_draws[best], level)
+        behind = _interval(ratio[i] - ratio[best], behind_draws[i], level)
         numbers: dict[str, Any] = {field: float(values[i]) for field, values in means.items()}
         numbers["bytes"] = None if np.isnan(numbers["bytes"]) else numbers["bytes"]
         rows.append(
@@ -371,7 +391,7 @@ def make_board(
         sum(contest.examples for contest in contests),
         rows,
         level,
-        first.draws.shape[1],
+        len(first.luck),
         first.metric,
     )
 

@@ -29,7 +29,7 @@ from snapsure.evaluation._protocol import Halves, Protocol, Splits
 from snapsure.evaluation._results import Board, Comparison, Result
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, eaurc
-from snapsure.metrics._bootstrap import bootstrap_each
+from snapsure.metrics._jackknife import compute_intervals
 from snapsure.table import ScoreTable
 
 _FEWEST = 4  # right and wrong examples, to fit on one half and answer for the other
@@ -63,7 +63,8 @@ def evaluate(
     protocol : Protocol, optional
         `Splits(count=10, share=0.7, seed=seed)` if not given.
     resamples, level, seed
-        Of the paired bootstrap over the examples.
+        Of the paired bootstrap over the examples. Intervals of fewer than 50 errors are of the
+        jackknife instead, with Student's t.
 
     Returns
     -------
@@ -214,7 +215,7 @@ def compare_with_final(
         for trial in trials
         for one, final in zip(trial.judged, trial.reference, strict=True)
     ]
-    intervals = iter(bootstrap_each(eaurc, pairs, resamples, level, seed))
+    intervals = iter(compute_intervals(eaurc, pairs, resamples, level, seed))
 
     rows = []
     for i, (candidate, trials) in enumerate(zip(candidates, columns, strict=True)):

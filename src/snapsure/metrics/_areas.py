@@ -190,12 +190,15 @@ def aurc_optimal(losses: ArrayLike, *, method: Optimal = "exact") -> float:
 
 
 def _exact_optimal(losses: Losses) -> float:
-    n = losses.size
     if losses.dtype == np.bool_:
-        errors = int(np.count_nonzero(losses))
-        i = np.arange(1, errors + 1)
-        return float(np.sum(i / (n - errors + i))) / n
-    return float(np.mean(np.cumsum(np.sort(losses)) / np.arange(1, n + 1)))
+        return optimal_area(losses.size, int(np.count_nonzero(losses)))
+    return float(np.mean(np.cumsum(np.sort(losses)) / np.arange(1, losses.size + 1)))
+
+
+def optimal_area(n: int, errors: int) -> float:
+    """Compute the AURC of n examples whose errors all rank last."""
+    i = np.arange(1, errors + 1)
+    return float(np.sum(i / (n - errors + i))) / n
 
 
 def _compute(area: _Area, weights: Weights, kappa: ArrayLike, losses: ArrayLike) -> float | Floats:

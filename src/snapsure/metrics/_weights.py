@@ -38,6 +38,10 @@ class Weights(ABC):
         """Return what the sum over errors is divided by."""
 
     @abstractmethod
+    def cost(self, start: Ints, end: Ints, n: int) -> Floats:
+        """Return the mean of φ(n) − φ(a) over the places a in [start, end), none of them empty."""
+
+    @abstractmethod
     def risk(self, loss: Floats, accepted: Ints, n: int) -> Floats:
         """Return the risk that the area averages, where `accepted` of n examples cost `loss`."""
 
@@ -82,7 +86,7 @@ class Harmonic(Weights):
         return _harmonic_table()[start:end] if end <= _TABLE else super().span(start, end)
 
     def cost(self, start: Ints, end: Ints, n: int) -> Floats:
-        """Return the mean of H_n − H_a over the places a in [start, end), none of them empty."""
+        """Subtract from H_n the mean of H_a, whose first terms cancel."""
         return 1 - self._mean_above(start, end) + self._difference(end, np.full_like(end, n))
 
     def _mean_above(self, start: Ints, end: Ints) -> Floats:
@@ -115,6 +119,10 @@ class Linear(Weights):
     def scale(self, n: int) -> float:
         """Average n generalised risks, each of which divides by n."""
         return float(n) ** 2
+
+    def cost(self, start: Ints, end: Ints, n: int) -> Floats:
+        """Subtract the middle of the range from n."""
+        return n - (start + end - 1) / 2
 
     def risk(self, loss: Floats, accepted: Ints, n: int) -> Floats:
         """Return the loss per example, accepted or not."""
