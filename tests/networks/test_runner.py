@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from snapsure import Ensemble, MCDropout, SnapshotStore, SoftmaxResponse
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
+from snapsure.networks._data import Rows, split
 from snapsure.networks._runner import Runner, group_epochs, mean_kappa, vote
 from snapsure.testing import small_network
 from tests.support.refusals import refuses
@@ -148,3 +149,59 @@ def test_members_agree_by_their_mean_probability():
     assert vote([one, other]).tolist() == [0]
     assert vote([other]).tolist() == [1]
     assert mean_kappa([np.array([0.25, 1.0]), np.array([0.75, 1.0])]).tolist() == [0.5, 1.0]
+
+
+def test_a_diverged_snapshot_is_named(store):
+    broken = small_network()
+    torch.nn.init.constant_(next(broken.parameters()), torch.nan)
+    store.save(broken, 2)
+    runner = Runner(small_network(), [store], EPOCHS, [SoftmaxResponse()])
+    runner.load(EPOCHS)
+    for run in (lambda: runner.logits(EPOCHS[::-1], X), lambda: runner.score(2, X)):
+        with refuses(InvalidInput, "`model` must return finite logits", "epoch 2"):
+            run()
+
+
+def test_rows_are_counted_over_all_data(store):
+    runner = Runner(small_network(), [store], EPOCHS, [SoftmaxResponse()], name="batch")
+    runner.load(EPOCHS)
+    bad = X.clone()
+    bad[7, 1] = torch.nan
+    for run in (lambda: runner.logits([3], bad, 512), lambda: runner.score(3, bad, row=512)):
+        with refuses(InvalidInput, "`batch`", "row 519"):
+            run()
+
+
+def test_a_network_without_weights_is_refused(store):
+    class Weightless(nn.Module):
+        def forward(self, x):
+            return x[:, :4]
+
+    with refuses(WrongArchitecture, "unknown to the model"):
+        Runner(Weightless(), [store], EPOCHS).load([1])
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda x: x.to_sparse(), "sparse_coo"),
+        (lambda x: x.to_sparse_csr(), "sparse_csr"),
+        (lambda x: x.to("meta"), "meta"),
+        (lambda x: torch.nested.nested_tensor([x, x[:3]]), "nested"),
+        (lambda x: torch.nested.nested_tensor([x, x[:3]], layout=torch.jagged), "nested"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*(beta state|prototype stage)")
+def test_tensors_without_rows_of_numbers_are_refused(store, make, kind):
+    inputs = make(X)
+    runner = Runner(small_network(), [store], EPOCHS, name="batch")
+    runner.load([1])
+    for read in (
+        lambda: runner.logits([1], inputs),
+        lambda: Rows.of(inputs, "batch"),
+        lambda: Rows.of((inputs, None), "batch"),
+        lambda: Rows.of({"x": inputs}, "batch"),
+        lambda: split([inputs, [0]], "batch"),
+    ):
+        with refuses(InvalidInput, "`batch` must hold dense tensors", f"got a {kind}", "to_dense"):
+            read()

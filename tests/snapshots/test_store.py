@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import snapsure
-from snapsure import Budget, Evenly, Recorder, SnapshotStore
+from snapsure import Budget, Evenly, Recorder, SnapshotStore, score
 from snapsure.errors import (
     CorruptFile,
     InvalidInput,
@@ -497,3 +497,21 @@ def test_a_recorder_that_never_records_leaves_no_folder(tmp_path):
     (tmp_path / "there").mkdir()
     Recorder(tmp_path / "there")
     assert (tmp_path / "there").exists()
+
+
+def test_epochs_of_many_digits_are_read_back_or_refused(tmp_path):
+    store = SnapshotStore(tmp_path)
+    numbers = [10**17, 10**18, 1_794_966_217_937_610_254, 2**63 - 1]
+    for number in numbers:
+        store.save(nn.Linear(3, 2), number)
+    with refuses(InvalidInput, "`epoch` must be less than 2**63", f"got {2**63}"):
+        store.save(nn.Linear(3, 2), 2**63)
+    again = SnapshotStore(tmp_path)
+    assert again.epochs == numbers
+    again.verify()
+    (tmp_path / "manifest.json").unlink()
+    again.rebuild()
+    assert SnapshotStore(tmp_path).epochs == numbers
+    out = tmp_path / "scores"
+    table = score(nn.Linear(3, 2), again, torch.ones(4, 3), out=out, progress=False)
+    assert table.epochs.tolist() == numbers

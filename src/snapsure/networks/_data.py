@@ -56,12 +56,11 @@ class Rows(ABC):
         size = BATCH if batch_size is None else _validate.count(batch_size, "batch_size")
         if isinstance(data, Rows):
             return data
-        if isinstance(data, DataLoader):
-            return _of_loader(data, name)
-        if isinstance(data, IterableDataset):
-            return _Stream(DataLoader(data, batch_size=size), name)
         if isinstance(data, Dataset):
-            return _Loaded(DataLoader(data, batch_size=size), name)
+            data = DataLoader(data, batch_size=size)
+        if isinstance(data, DataLoader):
+            streams = isinstance(data.dataset, IterableDataset)
+            return _Stream(data, name) if streams else _Loaded(data, name)
         if type(data).__module__.startswith("datasets."):
             raise InvalidInput(
                 f"`{name}` must define how rows become batches, got a data set of Hugging Face. "
@@ -152,12 +151,23 @@ class Rows(ABC):
 
 
 class _Loaded(Rows):
-    """A map-style data set behind a DataLoader."""
+    """A map-style data set behind a DataLoader, which must neither shuffle nor drop rows."""
 
     def __init__(self, loader: DataLoader[Any], name: str) -> None:
+        batches: Any = loader.batch_sampler
+        plain = type(batches) is BatchSampler  # not a sampler of the user's own
+        if not plain or not isinstance(batches.sampler, SequentialSampler):
+            raise InvalidInput(
+                f"`{name}` must give its rows in a fixed order, got a DataLoader with "
+                f"{type(batches.sampler if plain else batches or loader.sampler).__name__}. "
+                "Make it with shuffle=False and no sampler, or pass the data set itself."
+            )
+        if batches.drop_last:
+            raise InvalidInput(
+                f"`{name}` must keep every row, got a DataLoader with drop_last=True. Leave it out."
+            )
         self._loader = loader
-        size = getattr(loader.batch_sampler, "batch_size", BATCH)
-        super().__init__(name, len(loader.dataset), size)  # type: ignore[arg-type]
+        super().__init__(name, len(loader.dataset), batches.batch_size)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the workers of the loader, which other processes cannot use."""
@@ -251,6 +261,7 @@ class _Arrays(Rows):
         inputs, labels = data if pair else (data, None)
         if isinstance(data, Mapping):
             inputs, labels = _by_name(data)
+        refuse_unusual(inputs, name)
         self._inputs = _map(lambda leaf: _array(leaf, name), _plain(inputs))
         self._labels = None if labels is None else _labels(labels, name)
         sizes = [len(leaf) for leaf in tree_leaves(self._inputs, is_leaf=is_words)]
@@ -295,6 +306,7 @@ def split(batch: Any, name: str) -> Batch:
             f"`{name}` must give batches of inputs, (inputs, labels) or a dict with 'labels' or "
             f"'y', got {type(batch).__name__}. Write a collate_fn that does."
         )
+    refuse_unusual(inputs, name)
     return inputs, None if labels is None else _labels(labels, name)
 
 
@@ -331,6 +343,19 @@ def refuse_infinite(inputs: Any, name: str, start: int = 0) -> None:
                 )
 
 
+def refuse_unusual(inputs: Any, name: str) -> None:
+    """Refuse sparse, nested and meta tensors, whose rows cannot be read like others."""
+    for leaf in tree_leaves(inputs):
+        if isinstance(leaf, Tensor) and (
+            leaf.is_nested or leaf.is_meta or leaf.layout != torch.strided
+        ):
+            kind = "nested" if leaf.is_nested else "meta" if leaf.is_meta else str(leaf.layout)[6:]
+            raise InvalidInput(
+                f"`{name}` must hold dense tensors, got a {kind} one. Convert it: x.to_dense(), "
+                "x.to_padded_tensor(0.0); a meta tensor has no numbers."
+            )
+
+
 def concatenate(parts: Sequence[Any]) -> Any:
     """Make one batch of several of the same form."""
 
@@ -349,30 +374,11 @@ def concatenate(parts: Sequence[Any]) -> Any:
 
 def to_device(inputs: Any, device: torch.device) -> Any:
     """Return inputs on a device."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(device, non_blocking=True)
-    return _map(
-        lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf,
-        inputs,
-    )
 
+    def move(leaf: Any) -> Any:
+        return leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf
 
-def _of_loader(loader: DataLoader[Any], name: str) -> Rows:
-    if isinstance(loader.dataset, IterableDataset):
-        return _Stream(loader, name)
-    batches: Any = loader.batch_sampler
-    plain = type(batches) is BatchSampler  # not a sampler of the user's own
-    if not plain or not isinstance(batches.sampler, SequentialSampler):
-        raise InvalidInput(
-            f"`{name}` must give its rows in a fixed order, got a DataLoader with "
-            f"{type(batches.sampler if plain else batches or loader.sampler).__name__}. "
-            "Make it with shuffle=False and no sampler, or pass the data set itself."
-        )
-    if batches.drop_last:
-        raise InvalidInput(
-            f"`{name}` must keep every row, got a DataLoader with drop_last=True. Leave it out."
-        )
-    return _Loaded(loader, name)
+    return move(inputs) if isinstance(inputs, Tensor) else _map(move, inputs)
 
 
 def _array(value: Any, name: str) -> Any:

@@ -12,7 +12,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ class Network(Snapshot):
     ) -> None:
         kappas = list(kappas)
         self.module, self.device = module, device or device_of(module)
+        self.epoch: int | None = None  # of the snapshot that it holds
         self.classes: int | None = None  # known after probing
         self.changes_inputs = False  # whether a pass changes its inputs in place
         self._layers = {layer for kappa in kappas for layer in kappa.layers}
@@ -93,7 +94,7 @@ class Network(Snapshot):
                 stack.enter_context(replay.record())
             self._stores = True
             stack.callback(setattr, self, "_stores", False)
-            logits = self._call(self._own(inputs))
+            logits = self._call(self.own(inputs))
         return Pass(self, inputs, logits, self._inputs)
 
     def forget(self) -> None:
@@ -105,20 +106,32 @@ class Network(Snapshot):
     def sample(self, inputs: Any, sampling: Sampling) -> Iterator[Tensor]:
         """Yield logits under dropout. What ran before the first dropout answers from memory."""
         replay = self._replays[sampling.layers].play(sampling.p, row_count(inputs))
-        with replay, _seeded(sampling.seed, self.device):
+        devices = [self.device] if self.device.type == "cuda" else []
+        with replay, torch.random.fork_rng(devices=devices):  # the caller's generator stays as is
+            torch.manual_seed(sampling.seed)
             for _ in range(sampling.passes):
-                yield self._call(self._own(inputs))
+                yield self._call(self.own(inputs))
 
     def rates(self, sampling: Sampling) -> Mapping[str, float]:
         """Return the name and rate of each dropout that a sampling switches on."""
         return self._replays[sampling.layers].rates
 
-    def _own(self, inputs: Any) -> Any:
+    def own(self, inputs: Any) -> Any:
         """Return inputs that the module may change, since other networks get the same batch."""
         return clone(inputs) if self.changes_inputs else inputs
 
     def _call(self, inputs: Any) -> Tensor:
-        return check_finite(call(self.module, inputs))
+        return self.check(call(self.module, inputs))
+
+    def check(self, logits: Tensor) -> Tensor:
+        """Return logits of this network, after refusing NaN and infinity."""
+        if not is_finite(logits):
+            which = "" if self.epoch is None else f" at the snapshot of epoch {self.epoch}"
+            raise InvalidInput(
+                f"`model` must return finite logits, got NaN or infinity{which}. The training "
+                "diverged before it; leave such snapshots out."
+            )
+        return logits
 
     def _watch_layers(self, order: Trace) -> None:
         names = {name: module for name, module in self.module.named_modules() if name}
@@ -175,18 +188,20 @@ def call(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
     InvalidInput
         If the module does not return one row of logits for each row.
     """
-    if isinstance(inputs, Mapping):
+    if isinstance(inputs, Tensor):  # the usual cases first: one input must not wait for the others
+        output = module(inputs)
+    elif isinstance(inputs, Mapping):
         output = module(*inputs.values()) if _is_unnamed(module, inputs) else module(**inputs)
     elif isinstance(inputs, tuple | list):
         output = module(*inputs)
     else:
         output = module(inputs)
-    if isinstance(output, Mapping) and "logits" in output:
+    if not isinstance(output, Tensor) and isinstance(output, Mapping) and "logits" in output:
         output = output["logits"]
 
-    if isinstance(output, Tensor) and output.ndim == 1:
-        raise one_logit("(rows,)")
     if not isinstance(output, Tensor) or output.ndim != 2:
+        if isinstance(output, Tensor) and output.ndim == 1:
+            raise one_logit("(rows,)")
         kind = type(output).__name__
         got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
         raise InvalidInput(
@@ -210,15 +225,10 @@ def _is_unnamed(module: nn.Module, inputs: Mapping[str, Any]) -> bool:
     return not any(one.name in inputs or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
-def check_finite(logits: Tensor) -> Tensor:
-    """Return logits, after refusing NaN and infinity."""
+def is_finite(logits: Tensor) -> bool:
+    """Return whether there is neither NaN nor infinity among logits."""
     # The sum is infinite or NaN where any logit is, and costs a fifth of looking at each.
-    if not math.isfinite(logits.sum()) and not logits.isfinite().all():
-        raise InvalidInput(
-            "`model` must return finite logits, got NaN or infinity. The training diverged before "
-            "this snapshot; leave it out."
-        )
-    return logits
+    return math.isfinite(logits.sum()) or bool(logits.isfinite().all())
 
 
 def refuse_probabilities(output: Tensor) -> None:
@@ -310,15 +320,6 @@ def device_of(model: nn.Module) -> torch.device:
     if own.type == "cpu" and torch.accelerator.is_available():
         return torch.accelerator.current_accelerator() or own
     return own
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw from a new generator, and leave the caller's as it was."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield
 
 
 def _versions(inputs: Any) -> list[int]:

@@ -15,18 +15,17 @@ from torch import Tensor, nn
 from snapsure._logit_scores import final_numbers
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.networks._data import refuse_infinite, row_count, to_device
+from snapsure.networks._data import refuse_infinite, refuse_unusual, row_count, to_device
 from snapsure.networks._forward import Reader, exponentials
 from snapsure.networks._network import (
     Network,
     call,
-    check_finite,
     device_of,
+    is_finite,
     one_logit,
     private_copy,
     refused_inputs,
 )
-from snapsure.networks._trace import clone
 from snapsure.snapshots._base import Snapshots
 
 Columns = dict[str, Array]
@@ -97,7 +96,7 @@ class Runner:
                 copied = private_copy(self._model, self.device)
                 network = Network(copied, self._kappas, self.device)
             self._load_into(network.module, slot)
-            self._networks[slot] = network
+            network.epoch, self._networks[slot] = slot[1], network
 
     def states(self, epochs: Sequence[int]) -> Iterator[tuple[Slot, dict[str, Tensor]]]:
         """Yield the weights of every member of each epoch, on the CPU."""
@@ -179,34 +178,34 @@ class Runner:
         return columns
 
     @torch.inference_mode()
-    def logits(self, epochs: Sequence[int], inputs: Any) -> Tensor:
-        """Return the logits of a batch, (epochs × members, rows, classes)."""
-        inputs = to_device(inputs, self.device)
-        networks = self.probe(epochs, inputs)
-        modules, changes = [network.module for network in networks], networks[0].changes_inputs
-        rows = row_count(inputs)
-        with self._explain(inputs):
-            # The usual case, in which one input must not wait for more checks than these.
-            if isinstance(inputs, Tensor) and not changes:
-                each = [module(inputs) for module in modules]
-                if all(type(one) is Tensor for one in each) and each[0].ndim == 2:
-                    every = torch.cat(each)
-                    if len(every) == rows * len(modules):
-                        return check_finite(every).view(len(modules), rows, -1)
-            each = [call(module, clone(inputs) if changes else inputs, rows) for module in modules]
-            return check_finite(torch.cat(each)).view(len(modules), rows, -1)
+    def logits(self, epochs: Sequence[int], inputs: Any, row: int = 0) -> Tensor:
+        """Return the logits of a batch, (epochs × members, rows, classes).
+
+        `row` is the number of its first row, for error messages.
+        """
+        with self._explain(inputs, row):
+            inputs = to_device(inputs, self.device)
+            networks = self.probe(epochs, inputs, row)
+            rows = row_count(inputs)
+            each = [call(network.module, network.own(inputs), rows) for network in networks]
+            together = torch.cat(each)
+            if not is_finite(together):
+                for network, one in zip(networks, each, strict=True):
+                    network.check(one)
+            return together.view(len(networks), rows, -1)
 
     @contextmanager
     def _explain(self, inputs: Any, row: int = 0) -> Iterator[None]:
         """Name the inputs as the cause where a network fails because of them."""
         try:
             yield
-        except InvalidInput:
-            refuse_infinite(inputs, self._name, row)
-            raise
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, TypeError) as error:  # what PyTorch raises for shapes and types
+        except (InvalidInput, RuntimeError, TypeError) as error:  # PyTorch's for shapes and types
+            refuse_unusual(inputs, self._name)
+            if isinstance(error, InvalidInput):
+                refuse_infinite(inputs, self._name, row)
+                raise
             raise refused_inputs(self._name, inputs, error, self._model) from error
 
 

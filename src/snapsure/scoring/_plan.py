@@ -24,11 +24,11 @@ from torch.utils._pytree import tree_leaves
 from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas._base import Kappa
+from snapsure.networks._code import model_digest
 from snapsure.networks._data import Rows, first_rows, row_count, to_device
 from snapsure.networks._network import call, device_of, private_copy, refuse_no_network
 from snapsure.networks._runner import group_epochs
 from snapsure.networks._trace import clone
-from snapsure.scoring._code import model_digest
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
 from snapsure.table._pieces import (

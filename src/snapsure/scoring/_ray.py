@@ -8,12 +8,14 @@ import importlib.util
 import logging
 import os
 import platform
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 from torch import nn
@@ -30,6 +32,7 @@ _CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whether a Ray is for other mac
 # Pieces handed to Ray for each that can run: no worker waits, and a cluster that grows on demand
 # sees that there is some.
 _AHEAD = 2
+_PATIENCE = 10  # seconds for a cluster to answer
 
 
 class RayExecutor(Executor):
@@ -100,7 +103,7 @@ class RayExecutor(Executor):
         """Do the pieces on all workers; `advance` counts the rows of each when it is done."""
         import ray
 
-        with _connected(self._address):
+        with _connect(self._address):
             needs = {"CPU": self._num_cpus, "GPU": int("GPU" in ray.cluster_resources())}
             task = ray.remote(_do).options(
                 num_cpus=needs["CPU"],
@@ -224,7 +227,7 @@ def _cause(error: Any) -> str:
 
 
 @contextmanager
-def _connected(address: str | None) -> Iterator[None]:
+def _connect(address: str | None) -> Iterator[None]:
     """Connect to Ray, and disconnect afterwards if there was no connection before."""
     import ray
 
@@ -240,8 +243,16 @@ def _connected(address: str | None) -> Iterator[None]:
     place = address or os.environ.get("RAY_ADDRESS") or "local"
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
     try:
-        with _for_this_machine() if place == "local" else nullcontext():
+        where = urlsplit(place if "://" in place else f"//{place}")
+        if where.port:  # Ray itself waits for minutes where nobody answers
+            socket.create_connection((where.hostname, where.port), _PATIENCE).close()
+        with _listen_locally() if place == "local" else nullcontext():
             ray.init(place, logging_level=logging.ERROR, **({} if "://" in place else quiet))
+    except ImportError as error:
+        raise InvalidInput(
+            f"`address` must be one that Ray can reach with what is installed, got {place!r} "
+            f"({str(error).splitlines()[0]}). Install its client: pip install 'ray[client]'."
+        ) from None
     except (OSError, RuntimeError, ValueError) as error:
         raise InvalidInput(
             f"`address` must be that of a Ray cluster, got {place!r} "
@@ -254,7 +265,7 @@ def _connected(address: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _for_this_machine() -> Iterator[None]:
+def _listen_locally() -> Iterator[None]:
     """Let a Ray that is started listen to this machine alone, as on macOS and Windows.
 
     On Linux it listens to all networks unless its switch for these two is set. A switch that the

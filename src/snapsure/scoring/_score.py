@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
-from snapsure import _files
+from snapsure import _files, _validate
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._softmax import SoftmaxResponse
@@ -121,7 +121,7 @@ def score(
             "RayExecutor()."
         )
     refuse_no_network(model)
-    folder = Path(out)
+    folder = _validate.path(out, "out")
     is_new = not folder.exists()
     plan = None
     try:
@@ -187,7 +187,7 @@ def _lock(folder: Path, *, shows: bool) -> Iterator[None]:
         except Timeout:
             if shows:
                 said = f"Another process is scoring into {folder}. Waiting for it to end."
-                Console(stderr=True).print(said, highlight=False, soft_wrap=True)
+                Console(stderr=True).print(said, highlight=False, markup=False, soft_wrap=True)
             lock.acquire()
     except OSError as error:
         if error.errno not in _NO_LOCKS:

@@ -20,7 +20,7 @@ from snapsure.snapshots._lock import WRITER, WriterLock
 
 MANIFEST = "manifest.json"
 _FORMAT = "snapsure snapshots 1"
-_SNAPSHOT = re.compile(r"epoch-([0-9]{1,18})(?:-again)?\.safetensors")
+_SNAPSHOT = re.compile(r"epoch-([0-9]{1,19})(?:-again)?\.safetensors")
 _WRITTEN = re.compile(
     rf"epoch-[0-9]{{6,}}(?:-again)?\.safetensors|{re.escape(MANIFEST)}|{re.escape(WRITER)}"
 )

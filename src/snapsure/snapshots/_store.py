@@ -42,7 +42,7 @@ class SnapshotStore(Snapshots):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = _validate.path(path, "path")
         self._lock: WriterLock | None = None
         self._known: tuple[bytes | None, Manifest | None] = (None, None)  # the manifest last read
 
@@ -85,7 +85,7 @@ class SnapshotStore(Snapshots):
         >>> SnapshotStore.adopt(folder).epochs
         [1, 2]
         """
-        if (Path(folder) / _manifest.MANIFEST).exists():
+        if (_validate.path(folder, "folder") / _manifest.MANIFEST).exists():
             raise InvalidInput(
                 f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
                 f"already. Open it by SnapshotStore({str(folder)!r})."
@@ -121,7 +121,7 @@ class SnapshotStore(Snapshots):
             the path of a checkpoint (`.pt`, `.pth`, `.ckpt`, `.safetensors`) that holds one.
             Nothing in a pickle runs, unless `trust` is given.
         epoch : int
-            0 or more.
+            0 or more, less than 2⁶³.
         dtype : "bfloat16", "float16" or "float32", optional
             "bfloat16" or "float16" halve the disk space: floating point numbers are rounded to it,
             and load in the type they had.
@@ -143,6 +143,10 @@ class SnapshotStore(Snapshots):
         if not is_writer():
             return
         number = _validate.count(epoch, "epoch", least=0)
+        if number >= 2**63:
+            raise InvalidInput(
+                f"`epoch` must be less than 2**63, got {number}. Use smaller numbers."
+            )
         if dtype is not None and dtype not in _DTYPES:
             raise InvalidInput(
                 f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}. Choose one, or None."
@@ -333,7 +337,7 @@ def open_snapshots(snapshots: Snapshots | str | Path) -> Snapshots:
     """Open the snapshots in a folder: a store's, or those that another tool left."""
     if isinstance(snapshots, Snapshots):
         return snapshots
-    path = Path(snapshots)
+    path = _validate.path(snapshots, "snapshots")
     return SnapshotStore.adopt(path) if is_foreign(path) else SnapshotStore(path)
 
 

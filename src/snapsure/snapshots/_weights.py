@@ -277,13 +277,9 @@ def find_prefix(own: StateDict, state: StateDict) -> str:
 
 def _find_prefixes(names: Sequence[str], all_names: Collection[str]) -> list[str]:
     """Find what precedes each of some names among others."""
-    starts = (name.removesuffix(names[0]) for name in all_names if name.endswith(names[0]))
-    return [
-        prefix
-        for prefix in starts
-        if (not prefix or prefix.endswith("."))
-        and all(prefix + name in all_names for name in names)
-    ]
+    starts = [n.removesuffix(first) for first in names[:1] for n in all_names if n.endswith(first)]
+    whole = [start for start in starts if not start or start.endswith(".")]
+    return [start for start in whole if all(start + name in all_names for name in names)]
 
 
 def add_ties(own: StateDict, state: StateDict) -> StateDict:

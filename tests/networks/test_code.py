@@ -4,17 +4,31 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure.scoring._code import model_digest
+from snapsure.networks._code import model_digest
 from tests.support import processes
 
 SOURCE = '''
+    import helpers
     from torch import nn
+
+    FACTOR = 7
+
+    def inner(x):
+        return x - 8
+
+    def helper(x):
+        return [inner(row) for row in x]
+
+    def unused(x):
+        return x * 9
 
     class Base(nn.Module):
         def forward(self, x):
-            return self.body(x) / 5
+            return helper(self.body(x)) / 5 * FACTOR + helpers.shape(x)
 
     class Net(Base):
+        rate = 0.25
+
         def __init__(self, power=3):
             super().__init__()
             self.fc, self.power = nn.Linear(4, 3), power
@@ -34,20 +48,24 @@ SOURCE = '''
 '''
 
 
-def digest_of(tmp_path, source, power=3):
+HELPERS = "def shape(x):\n    return x + 10\n\ndef unused(x):\n    return x + 11\n"
+
+
+def digest_of(tmp_path, source, power=3, helpers=None):
     """The digest of a network, in a process of its own."""
     code = """
         import sys
         import torch
         sys.path.insert(0, sys.argv[1])
-        from snapsure.scoring._code import model_digest
+        from snapsure.networks._code import model_digest
         import network
         print(model_digest(network.Net(int(sys.argv[2]))))
     """
     tmp_path.mkdir(exist_ok=True)
     lines = [line[4:] for line in source.splitlines()]
     (tmp_path / "network.py").write_text("\n".join(lines))
-    run = processes.run(code, tmp_path, power, loaded=("torch", "snapsure.scoring"))
+    (tmp_path / "helpers.py").write_text(HELPERS if helpers is None else helpers)
+    run = processes.run(code, tmp_path, power, loaded=("torch", "snapsure.networks._code"))
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -59,6 +77,9 @@ def digest_of(tmp_path, source, power=3):
         ("** self.power", "+ self.power"),
         ("return 2.0", "return 3.0"),  # a property
         ("x + 1", "x + 2"),  # a static method
+        ("x - 8", "x - 9"),  # a function that a function uses
+        ("FACTOR = 7", "FACTOR = 8"),
+        ("rate = 0.25", "rate = 0.5"),
     ],
 )
 def test_other_code_is_another_network(tmp_path, old, new):
@@ -69,6 +90,13 @@ def test_settings_count_and_comments_do_not(tmp_path):
     first = digest_of(tmp_path / "a", SOURCE)
     assert first == digest_of(tmp_path / "b", SOURCE.replace("# A comment.", "# Another."))
     assert first != digest_of(tmp_path / "c", SOURCE, power=4)
+
+
+def test_functions_of_other_modules_count_if_they_are_used(tmp_path):
+    first = digest_of(tmp_path / "a", SOURCE)
+    assert first == digest_of(tmp_path / "b", SOURCE.replace("x * 9", "x * 10"))
+    assert first == digest_of(tmp_path / "c", SOURCE, helpers=HELPERS.replace("11", "12"))
+    assert first != digest_of(tmp_path / "d", SOURCE, helpers=HELPERS.replace("10", "12"))
 
 
 def test_weights_and_mode_do_not_count():

@@ -1,0 +1,94 @@
+"""Identify a network by what its weights do not show: its form, its settings and its code."""
+
+import ast
+import hashlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from torch import nn
+
+_OTHERS = {"torch", *sys.stdlib_module_names} - {"__main__"}
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def model_digest(model: nn.Module) -> str:
+    """Return a digest that is the same in every process and differs if the model's code does.
+
+    It covers `repr(model)`, plain attributes of every module, and the source, where it can be read,
+    of their classes and of the functions, classes and constants that these use by name. Comments,
+    the version of Python and code of PyTorch do not matter; of an installed package, only the
+    classes of the modules count.
+    """
+    digest, known = hashlib.sha256(repr(model).encode()), set[int]()
+    for name, module in model.named_modules():
+        settings = {n: v for n, v in vars(module).items() if n != "training" and _is_plain(v)}
+        digest.update(f"{name}{sorted(settings.items())}".encode())
+        own = vars(module).get("forward")  # a function of this module alone
+        for part in (own, *type(module).__mro__):
+            digest.update("\n".join(_read(part, known)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _read(part: Any, known: set[int]) -> Iterator[str]:
+    """Yield the source of a function, or of all methods of a class, and of what they use."""
+    if isinstance(part, property):
+        part = part.fget
+    part = getattr(part, "__func__", part)  # of a static method or a class method
+    part = inspect.unwrap(part) if callable(part) else part
+    package = (getattr(part, "__module__", None) or "").partition(".")[0]
+    if not isinstance(part, type | FunctionType) or package in _OTHERS or id(part) in known:
+        return
+    known.add(id(part))
+    yield f"{part.__module__}.{part.__qualname__}"
+    if isinstance(part, type):
+        for name, member in vars(part).items():
+            if _is_plain(member) and not name.startswith("__"):
+                yield f"{name} = {member!r}"
+            yield from _read(member, known)
+        return
+    yield _read_source(part)
+    if "site-packages" not in part.__code__.co_filename:
+        yield from _read_used(part, known)
+
+
+def _read_used(function: FunctionType, known: set[int]) -> Iterator[str]:
+    """Yield what a function uses of its module, and of modules that it names."""
+    names = sorted({*_list_names(function.__code__)})
+    for name in names:
+        used = function.__globals__.get(name)
+        if isinstance(used, ModuleType) and used.__name__.partition(".")[0] not in _OTHERS:
+            for inner in names:
+                yield from _read(vars(used).get(inner), known)
+        elif _is_plain(used) and name in function.__globals__:
+            yield f"{name} = {used!r}"
+        else:
+            yield from _read(used, known)
+
+
+def _list_names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _list_names(inner)
+
+
+def _read_source(function: FunctionType) -> str:
+    """Return the source of a function without comments; "" if it cannot be read."""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""
+    try:
+        return ast.unparse(ast.parse(source))
+    except SyntaxError:  # a lambda in the middle of an expression
+        return source
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return type(value) in _PLAIN
