@@ -30,7 +30,7 @@ from snapsure.evaluation import compare
 from snapsure.evaluation._protocol import Parts as Divided
 from snapsure.evaluation._protocol import Protocol
 from snapsure.paper.run import Study
-from snapsure.paper.train import Parts, build, finished, validation
+from snapsure.paper.train import Parts, build, is_finished, open_logits
 from snapsure.scoring import score
 from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import SnapshotStore
@@ -96,7 +96,7 @@ def scored(
     """One network: the table of every shift, clean points to learn from before those judged."""
     store = SnapshotStore(folder / "snapshots")
     some = store.select(store.epochs[::-every][::-1])
-    whole = score_recorded(validation(folder).select(some.epochs))
+    whole = score_recorded(open_logits(folder).select(some.epochs))
     clean = whole.rows(np.arange(points, whole.y_hat.size))
     labels = parts.test.labels[:points]
     for name, severity, pixels in shifted(parts.test.pixels[:points]):
@@ -128,9 +128,9 @@ def judged(tables: Sequence[ScoreTable], points: int) -> dict[str, Any]:
 
 def run(study: Study, points: int, every: int) -> dict[str, Any]:
     """Every network of a study that is finished."""
-    parts = study.parts(lambda line: None)
+    parts = study.load(lambda line: None)
     folders = [
-        folder for folder in sorted(study.out.glob("seed-*")) if finished(study.recipe, folder)
+        folder for folder in sorted(study.out.glob("seed-*")) if is_finished(study.recipe, folder)
     ]
     network = build(study.recipe, parts)
     each = [list(scored(network, folder, parts, points, every)) for folder in folders]

@@ -18,7 +18,7 @@ import typer
 from experiments.contest.runs import Training, make_lean_run
 from snapsure.evaluation._archive import ABOUT, finish, pack, place
 from snapsure.paper.run import Study
-from snapsure.paper.train import Parts, build, finished
+from snapsure.paper.train import Parts, build, is_finished
 from snapsure.training._epochs import read_history
 
 POINTS = 5_000  # of the test images, those that are packed
@@ -35,11 +35,11 @@ def main(
     """Pack what is finished and is not packed yet."""
     torch.set_num_threads(threads)
     study = Study(dataset, scale, runs, data)
-    parts = study.parts(lambda line: typer.echo(line, err=True))
+    parts = study.load(lambda line: typer.echo(line, err=True))
     path, name = packed / ABOUT, f"{dataset}-{scale}"
     about: dict[str, Any] = json.loads(path.read_text())["trainings"] if path.exists() else {}
     known = about.setdefault(name, [])
-    while finished(study.recipe, study.folder(len(known))):
+    while is_finished(study.recipe, study.folder(len(known))):
         seed = len(known)
         run = make_lean_run(_training(study, seed, parts), points=POINTS, keep_logits=False)
         pack(run, place(packed, name, seed))

@@ -220,7 +220,7 @@ def cifar100(folder: Path, data: Path | None) -> list[Training]:
     from snapsure.paper.train import build
 
     plan = Study("cifar100", "cpu", folder, data)
-    parts = plan.parts(_tell)
+    parts = plan.load(_tell)
     train = parts.train.first(plan.recipe.images)
     return [
         Training(

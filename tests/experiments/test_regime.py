@@ -12,7 +12,7 @@ from snapsure.evaluation._archive import open_contest
 from snapsure.paper import recipes
 from snapsure.paper.archive import Experiment
 from snapsure.paper.run import Study, claim, train_one
-from snapsure.paper.train import validation
+from snapsure.paper.train import open_logits
 from snapsure.scoring._recorded import score_recorded
 from tests.support.tiny import TINY
 
@@ -26,7 +26,7 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     monkeypatch.setattr(regime, "POINTS", POINTS)
     study = Study("cifar10", "cpu-full", tmp_path / "runs", cifar)
     claim(study)
-    parts = study.parts(lambda line: None)
+    parts = study.load(lambda line: None)
     fabric = Fabric(accelerator="cpu", devices=1)
     stamps = []
     for seed in (0, 1):
@@ -37,14 +37,14 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     (runs,) = open_contest(tmp_path / "packed").values()
     assert len(runs) == 2
     for seed, run in enumerate(runs):
-        whole = score_recorded(validation(study.folder(seed)))
+        whole = score_recorded(open_logits(study.folder(seed)))
         assert np.array_equal(run.table.errors, whole.errors[:POINTS])
         assert run.table.epochs.tolist() == [*range(1, TINY.epochs + 1)]
         assert {"deep_knn", "nn_distance", "gen", "mean weights"} <= {*run.others}
     about = json.loads((tmp_path / "packed/contest.json").read_text())
     (told,) = about["trainings"].values()
     assert [one["test_error"] for one in told] == [
-        score_recorded(validation(study.folder(seed))).errors.mean() for seed in (0, 1)
+        score_recorded(open_logits(study.folder(seed))).errors.mean() for seed in (0, 1)
     ]
 
 

@@ -14,7 +14,7 @@ from snapsure import AES, LES, eaurc, score
 from snapsure.estimators import Final
 from snapsure.paper import recipes
 from snapsure.paper.run import Study, claim, train_one
-from snapsure.paper.train import build, validation
+from snapsure.paper.train import build, open_logits
 from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import SnapshotStore
 from tests.support.tiny import TEST, TINY
@@ -50,7 +50,7 @@ def trained(cifar, tmp_path, monkeypatch):
     monkeypatch.setitem(recipes._SMALL, "cpu-full", TINY)
     study = Study("cifar10", "cpu-full", tmp_path / "runs", cifar)
     claim(study)
-    parts = study.parts(lambda line: None)
+    parts = study.load(lambda line: None)
     train_one(study, 0, parts, Fabric(accelerator="cpu", devices=1), lambda line: None)
     return study, parts
 
@@ -68,7 +68,7 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     folder = study.folder(0)
     store = SnapshotStore(folder / "snapshots")
     some = store.select([2, 4])
-    clean = score_recorded(validation(folder).select([2, 4])).rows(np.arange(JUDGED, TEST))
+    clean = score_recorded(open_logits(folder).select([2, 4])).rows(np.arange(JUDGED, TEST))
     pixels = shift.jpeg(parts.test.pixels[:JUDGED].float(), 3).to(torch.uint8)
     data = (pixels, parts.test.labels[:JUDGED])
     table = score(build(TINY, parts), some, data, progress=False)

@@ -42,7 +42,7 @@ def test_parquet_in_the_hubs_layout(name, tmp_path):
     digits = load_digits()
     for part, rows in (("train", slice(0, 12)), ("test", slice(12, 20))):
         images = data.load(name, part, tmp_path)
-        side = data.named(name).side
+        side = data.find(name).side
         assert images.pixels.shape == (rows.stop - rows.start, side, side, 3)
         assert images.pixels.dtype == torch.uint8
         assert images.labels.tolist() == digits.target[rows].tolist()
@@ -58,9 +58,7 @@ def test_pixels_are_those_of_the_files(cifar):
 
 
 def test_images_in_folders_numbered_by_those_of_train(tmp_path, monkeypatch):
-    monkeypatch.setitem(
-        data.DATA_SETS, "imagenet-1k", replace(data.named("imagenet-1k"), classes=3)
-    )
+    monkeypatch.setitem(data.DATA_SETS, "imagenet-1k", replace(data.find("imagenet-1k"), classes=3))
     for part in ("train", "val"):
         for i, wnid in enumerate(("n02", "n01", "n03")):
             if (part, wnid) == ("val", "n01"):

@@ -34,7 +34,7 @@ def test_the_words_are_real_and_cut_once():
     names = list(words.LANGUAGES.values())
     assert names[told.get("schmetterling", 1)] == "German"
     # One sees what is written: letters in their order, and which are not there.
-    row = words.spelt(["añb", "дa"])
+    row = words.spell(["añb", "дa"])
     assert row[0, :4].tolist() == [ord("a"), ord("ñ"), ord("b"), 0]
     assert row[1, :2].tolist() == [1, ord("a")]
 
@@ -163,7 +163,7 @@ def running(pid):
 def test_what_is_deployed_is_what_answers(short):
     folder, text, _ = short
     predictor = Predictor.load(folder / "predictor", words.network())
-    said = predictor(words.spelt(demo.ASKED))
+    said = predictor(words.spell(demo.ASKED))
     names = list(words.LANGUAGES.values())
     for word, label, confidence, _ in zip(demo.ASKED, *said, strict=True):
         line = f"  {word:16} {names[label]:8} right with probability {confidence:4.0%}: "

@@ -16,7 +16,7 @@ from snapsure import Ensemble, ScoreTable, SnapshotStore, score
 from snapsure.paper import recipes
 from snapsure.paper.archive import Experiment
 from snapsure.paper.run import Study, score_one
-from snapsure.paper.train import build, validation
+from snapsure.paper.train import build, open_logits
 from snapsure.scoring._recorded import score_recorded
 from tests.support import processes
 from tests.support.tiny import TEST, TINY
@@ -111,7 +111,7 @@ def test_tables_figures_and_scores_are_there(done):
 def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
     folder, _, _ = done
     folders = [folder / "mine" / f"seed-{i}" for i in (0, 1)]
-    ours = score_recorded(*map(validation, folders))
+    ours = score_recorded(*map(open_logits, folders))
     test = load_parts(cifar).test
     ensemble = Ensemble([SnapshotStore(path / "snapshots") for path in folders])
     data = (test.pixels, test.labels)

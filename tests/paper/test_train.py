@@ -19,7 +19,7 @@ from snapsure.errors import InvalidInput
 from snapsure.kappas import SoftmaxResponse
 from snapsure.paper import data, recipes
 from snapsure.paper.data import Images
-from snapsure.paper.train import Parts, _Training, build, finished, train, validation
+from snapsure.paper.train import Parts, _Training, build, is_finished, open_logits, train
 from snapsure.scoring import score
 from snapsure.scoring._recorded import score_recorded
 from snapsure.training._epochs import read_history
@@ -40,7 +40,7 @@ def fabric():
 
 
 RECIPES = {
-    (dataset, scale): recipes.recipe(dataset, scale)
+    (dataset, scale): recipes.find_recipe(dataset, scale)
     for dataset in data.DATA_SETS
     for scale in recipes.SCALES
     if dataset != "imagenet-1k" or scale == "paper"
@@ -50,7 +50,7 @@ RECIPES = {
 @pytest.mark.parametrize("which", RECIPES)
 def test_a_step_of_each_recipe(which, tmp_path, fabric):
     """The whole network, one batch of four images, one epoch."""
-    dataset = data.named(which[0])
+    dataset = data.find(which[0])
     torch.manual_seed(0)
     pixels = torch.randint(0, 256, (4, dataset.side, dataset.side, 3), dtype=torch.uint8)
     images = Images(pixels, torch.arange(4))
@@ -71,23 +71,26 @@ def test_a_step_of_each_recipe(which, tmp_path, fabric):
 
 
 def test_the_papers_recipes():
-    vgg, resnet = recipes.recipe("cifar100", "paper"), recipes.recipe("imagenet-1k", "paper")
+    vgg, resnet = (
+        recipes.find_recipe("cifar100", "paper"),
+        recipes.find_recipe("imagenet-1k", "paper"),
+    )
     assert (vgg.network, vgg.epochs, vgg.batch, vgg.learning_rate) == ("vgg16", 250, 128, 0.1)
     assert (vgg.drop_every, vgg.drop, vgg.momentum, vgg.weight_decay) == (20, 0.5, 0.9, 5e-4)
     assert (vgg.networks, vgg.neighbours, vgg.passes) == (5, 500, 100)
     assert (resnet.network, resnet.epochs, resnet.batch) == ("resnet18", 90, 256)
     assert (resnet.learning_rate, resnet.drop_every, resnet.drop) == (0.1, 30, 0.1)
-    assert recipes.recipe("svhn", "paper").augmentation.flip is False
+    assert recipes.find_recipe("svhn", "paper").augmentation.flip is False
     for name in ("cifar10", "cifar100", "svhn"):
-        paper = recipes.recipe(name, "paper")
+        paper = recipes.find_recipe(name, "paper")
         assert (paper.mc_rate, paper.mc_layers) == (paper.dropout[-1], "last")  # as it was trained
         assert paper.mc_statistics == ("variance", "mean")
-    small = recipes.recipe("cifar100", "cpu")
+    small = recipes.find_recipe("cifar100", "cpu")
     assert (small.mc_rate, small.mc_layers, small.mc_statistics) == (None, "all", ("mean",))
     with pytest.raises(InvalidInput, match=r"`scale` must be one of paper, cpu, .*, got 'huge'"):
-        recipes.recipe("cifar10", "huge")
+        recipes.find_recipe("cifar10", "huge")
     with pytest.raises(InvalidInput, match=r"`scale` must be paper for imagenet-1k, got 'cpu'"):
-        recipes.recipe("imagenet-1k", "cpu")
+        recipes.find_recipe("imagenet-1k", "cpu")
 
 
 def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
@@ -97,7 +100,7 @@ def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
         [0, 0.2, 0.4, 0.7, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2, 0.1]
     )
     for scale, times in (("cpu-full", 6), ("cpu-full-underfitted", 8)):
-        full = recipes.recipe("cifar100", scale)
+        full = recipes.find_recipe("cifar100", scale)
         rates = [full.rate(step / 100) for step in range(100 * full.epochs)]
         drops = sum(later < before for before, later in pairwise(rates))
         assert (drops, rates[-1]) == (times, 0.1 / 2**times)
@@ -107,7 +110,7 @@ def test_the_parts_of_a_pass_are_an_epoch_each(cifar, tmp_path, fabric):
     """Two halves see each image of a pass once; the next pass is in another order."""
     recipe = replace(TINY, parts=2, epochs=4)
     training = _Training(recipe, load_parts(cifar), tmp_path, 0, fabric, *3 * [torch.nn.Identity()])
-    seen = [torch.cat(training.batches(epoch)) for epoch in range(1, 5)]
+    seen = [torch.cat(training.draw_batches(epoch)) for epoch in range(1, 5)]
     used = len(training.labels) // recipe.batch * recipe.batch
     for first, second in (seen[:2], seen[2:]):
         both = torch.cat([first, second])
@@ -133,14 +136,14 @@ def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
     assert len(told) == 12
     assert told[-1].startswith("epoch 12 of 12: loss ")
     assert told[-1].endswith(", 0 s left")
-    assert finished(recipe, tmp_path)
-    assert not finished(TINY, tmp_path / "nowhere")
+    assert is_finished(recipe, tmp_path)
+    assert not is_finished(TINY, tmp_path / "nowhere")
 
 
 def test_recorded_logits_give_what_scoring_would(cifar, tmp_path, fabric):
     """The validation pass of each epoch is all that softmax response needs."""
     train(TINY, load_parts(cifar), tmp_path, 0, fabric, quiet)
-    table = score_recorded(validation(tmp_path))
+    table = score_recorded(open_logits(tmp_path))
     test = load_parts(cifar).test
     scored = score(
         build(TINY, load_parts(cifar)),

@@ -37,7 +37,7 @@ CODE = """
         ready = fabric("cpu", int(devices), "32-true")
         recipe = replace(TINY, epochs=int(epochs))
         images = [data.load("cifar10", part, Path(cifar)) for part in ("train", "test")]
-        sets = Parts(data.named("cifar10"), *images)
+        sets = Parts(data.find("cifar10"), *images)
         train(recipe, sets, Path(out), 0, ready, lambda line: None)
 """
 LOADED = ("snapsure.paper.run", "tests.support.tiny", "torch._dynamo")
@@ -50,7 +50,7 @@ def train_alone(cifar, out, epochs, *kill):
 
 def load_parts(cifar):
     name = "cifar10"
-    return Parts(data.named(name), data.load(name, "train", cifar), data.load(name, "test", cifar))
+    return Parts(data.find(name), data.load(name, "train", cifar), data.load(name, "test", cifar))
 
 
 def hash_snapshots(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from snapsure.paper._side_by_side import side_by_side
+from snapsure.paper._side_by_side import run_side_by_side
 
 
 def one_seed(folder, seed):
@@ -22,4 +22,4 @@ if __name__ == "__main__":
     # Where this file is `__main__`, what a new process imports is not.
     from tests.support import waiting
 
-    side_by_side(waiting.one_seed, folder, (0, 1), [folder], 2, Console(file=sys.stderr))
+    run_side_by_side(waiting.one_seed, folder, (0, 1), [folder], 2, Console(file=sys.stderr))

@@ -41,6 +41,6 @@ def train(
         run.claim(study)
         show = step_printer(Console(stderr=True))
         fabric = launch_fabric(accelerator, devices, precision)
-        run.train_one(study, seed, study.parts(show), fabric, show)
+        run.train_one(study, seed, study.load(show), fabric, show)
         if fabric.is_global_zero:
             typer.echo(f"snapshots: {study.folder(seed) / 'snapshots'}")

@@ -1,10 +1,10 @@
-"""The results of an experiment in a few megabytes: tables and figures are computed from them.
+"""The results of an experiment in a few megabytes, which give its tables and figures.
 
-A folder with `experiment.json` (recipe, each training's record, and the SHA-256 of each file) and
+A folder has `experiment.json` (recipe, each training's record, and the SHA-256 of each file) and
 score tables packed as `seed-0.npz` …, `ensemble-0-1.npz` of seeds 0 and 1, and
 `nn_distance-seed-0.npz` … where that κ was measured at fewer snapshots than the others. Some κ may
-be measured for some networks only. Reading it takes NumPy alone. Where the name of a κ has changed
-since it was packed, `renamed` in `experiment.json` has the old name and the new one.
+be measured for some networks only. Reading it takes NumPy alone. If a κ was renamed after packing,
+`renamed` in `experiment.json` maps the old name to the new one.
 """
 
 import json
@@ -50,13 +50,13 @@ class Experiment:
     apart: Mapping[int, ScoreTable] = field(default_factory=dict)
 
     def of(self, kappa: str) -> dict[int, ScoreTable]:
-        """The tables of the networks of which a κ was measured, by their seeds."""
+        """Return the tables of the networks whose κ was measured, by seed."""
         tables = self.apart if self.apart and kappa == _APART else dict(enumerate(self.tables))
         return {self.seeds[i]: table for i, table in tables.items() if kappa in table.names}
 
     @staticmethod
     def open(folder: Path, option: str = "--from") -> "Experiment":
-        """Read a folder that `save` wrote, and that an option names."""
+        """Read a folder that `save` wrote; `option` names it in errors."""
         path = folder / _ABOUT
         if not path.is_file():
             raise InvalidInput(
@@ -85,9 +85,9 @@ class Experiment:
         )
 
     def beside(self, earlier: "Experiment") -> "Experiment":
-        """Both as one, the earlier networks first; of the ensembles those of most networks.
+        """Return both as one, the earlier networks first, with the largest ensembles of either.
 
-        None is of networks of both: its answers need the logits of all, which are not packed.
+        No ensemble mixes networks of both: it would need their logits, which are not packed.
         """
         earlier.check_beside(self.about)
         networks = [*earlier.about["networks"], *self.about["networks"]]
@@ -101,7 +101,7 @@ class Experiment:
         )
 
     def check_beside(self, others: Mapping[str, Any]) -> None:
-        """Refuse, by what is told about them, networks that cannot stand beside these."""
+        """Refuse networks of another data set, scale or recipe, or of the same seeds."""
         kinds = [(one["dataset"], one["scale"], _recipe(one)) for one in (self.about, others)]
         seeds = [*self.seeds, *_seeds(others)]
         if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds):
@@ -112,7 +112,7 @@ class Experiment:
 
     @property
     def seeds(self) -> list[int]:
-        """Of the networks, in their order."""
+        """The seeds of the networks, in their order."""
         return _seeds(self.about)
 
     def save(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The paper's augmentation (flips, rotations, shifts), and ImageNet's crops: one affine map each.
 
-Every image of a batch gets a map of its own, all in one `grid_sample`: where the network is, there
-the images are turned, and 128 of 32 × 32 pixels cost about 4 ms of one core.
+Every image of a batch gets its own map, all in one `grid_sample` on the network's device. A
+batch of 128 images of 32 × 32 pixels takes about 4 ms of one core.
 """
 
 import math
@@ -25,9 +25,9 @@ class Augmentation:
     size: int | None = None  # side of what comes out; as it was if not given
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Images (n, height, width, 3) of 0–255, any type; float32 of the same layout comes out.
+        """Move images (n, height, width, 3) of 0–255, of any type; return float32 of that layout.
 
-        The random numbers are drawn on the CPU, so that a seed means the same everywhere.
+        Random numbers are drawn on the CPU, so that a seed means the same everywhere.
         """
         maps = self.maps(len(images), generator, images.shape[1]).to(images.device)
         size = self.size or images.shape[1]
@@ -38,7 +38,7 @@ class Augmentation:
         return moved.permute(0, 2, 3, 1)
 
     def maps(self, n: int, generator: torch.Generator, side: int) -> Tensor:
-        """Affine maps (n, 2, 3) from places in the result to places in the image, both −1 … 1."""
+        """Return affine maps (n, 2, 3) from places in the result to the image, both −1 … 1."""
 
         def draw(low: float, high: float) -> Tensor:
             return low + (high - low) * torch.rand(n, generator=generator)

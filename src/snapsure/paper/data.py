@@ -27,7 +27,7 @@ from snapsure import _files, _json
 from snapsure.errors import InvalidInput
 
 Encoded = tuple[bytes, int]  # a file's bytes, and the class
-Tell = Callable[[int, int], None]  # images decoded, of how many
+Progress = Callable[[int, int], None]  # images decoded, of how many
 
 _CHUNK = 1000
 _MANIFEST = "images.json"
@@ -55,7 +55,7 @@ class DataSet:
 
     @property
     def where(self) -> str:
-        """Its place on the hub, in words."""
+        """Where it is on the hub, in words."""
         return f"{self.hub} (configuration {self.config})" if self.config else self.hub
 
 
@@ -88,8 +88,10 @@ class Images:
         return self if n is None else Images(self.pixels[:n], self.labels[:n])
 
 
-def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = None) -> Images:
-    """Read the `train` or `test` part of a data set, decoding it if that was not done before.
+def load(
+    name: str, part: str, folder: Path | None = None, progress: Progress | None = None
+) -> Images:
+    """Read the `train` or `test` part of a data set; the first time, decode it.
 
     Parameters
     ----------
@@ -99,18 +101,18 @@ def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = N
         ImageNet's "test" is its validation set: the labels of its test set are not public.
     folder : path, optional
         Parquet files as the hub has them (`train*.parquet`, in the folder or below it), or, for
-        images in files, `train/<class>/<image>`. Without it the hub is asked.
-    tell : callable, optional
+        images in files, `train/<class>/<image>`. By default, the data set comes from the hub.
+    progress : callable, optional
         Called with the number of images decoded, and with the total.
     """
-    data = named(name)
+    data = find(name)
     split = data.test if part == "test" else "train"
-    source = _from_hub(data, split) if folder is None else _from_folder(data, split, Path(folder))
-    cached = _cache() / f"{name}-{part}-{data.side}-{source.identity}"
+    source = _read_hub(data, split) if folder is None else _read_folder(data, split, Path(folder))
+    cached = _cache_folder() / f"{name}-{part}-{data.side}-{source.identity}"
     cached.mkdir(parents=True, exist_ok=True)
     with FileLock(cached / ".lock"):  # two writers would leave holes
         if not (cached / _MANIFEST).exists():
-            _decode(data, source, cached, tell or (lambda done, total: None))
+            _decode(data, source, cached, progress or (lambda done, total: None))
     files = _json.read(cached / _MANIFEST, "images", _Manifest)["files"]
     path = cached / "labels.npy"
     _files.check_sha256(path, files.get(path.name), f"delete {cached} and run again")
@@ -119,7 +121,7 @@ def load(name: str, part: str, folder: Path | None = None, tell: Tell | None = N
     return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 
-def named(name: str) -> DataSet:
+def find(name: str) -> DataSet:
     """Return a data set of the paper."""
     if name not in DATA_SETS:
         raise InvalidInput(
@@ -130,15 +132,15 @@ def named(name: str) -> DataSet:
 
 @dataclass(frozen=True)
 class _Source:
-    """Encoded images in a fixed order, and what tells them from others."""
+    """Encoded images in a fixed order, and a hash of where they come from."""
 
     count: int
     identity: str
     read: Callable[[], Iterator[Encoded]]
 
 
-def _from_hub(data: DataSet, split: str) -> _Source:
-    datasets = _library("datasets")
+def _read_hub(data: DataSet, split: str) -> _Source:
+    datasets = _import_extra("datasets")
     try:
         table = datasets.load_dataset(data.hub, data.config, split=split)
     except Exception as error:  # offline, not found, gated: each has another class
@@ -152,29 +154,29 @@ def _from_hub(data: DataSet, split: str) -> _Source:
 
     def read() -> Iterator[Encoded]:
         for row in table:
-            yield _bytes(row[data.image]), row[data.label]
+            yield _read_bytes(row[data.image]), row[data.label]
 
     return _Source(len(table), _hash(table._fingerprint), read)
 
 
-def _from_folder(data: DataSet, split: str, folder: Path) -> _Source:
+def _read_folder(data: DataSet, split: str, folder: Path) -> _Source:
     if not folder.is_dir():
         raise InvalidInput(f"--data must be a folder, got {folder}. Check the path.")
     configured = folder / (data.config or "")
     files = sorted((configured if configured.is_dir() else folder).rglob(f"{split}*.parquet"))
     if files:
-        return _from_parquet(data, files)
+        return _read_parquet(data, files)
     for place in (folder / split, folder / split[:3]):  # ImageNet's is called validation, or val
         if place.is_dir():
-            return _from_image_folder(data, place, folder / "train")
+            return _read_image_folder(data, place, folder / "train")
     raise InvalidInput(
         f"--data must hold {split}*.parquet or {split}/<class>/<image>, got neither in {folder}. "
         f"Download the parquet files of {data.where} from the Hugging Face hub into it."
     )
 
 
-def _from_parquet(data: DataSet, files: list[Path]) -> _Source:
-    parquet = _library("pyarrow.parquet")
+def _read_parquet(data: DataSet, files: list[Path]) -> _Source:
+    parquet = _import_extra("pyarrow.parquet")
 
     opened = [parquet.ParquetFile(file) for file in files]
     for file, content in zip(files, opened, strict=True):
@@ -190,12 +192,12 @@ def _from_parquet(data: DataSet, files: list[Path]) -> _Source:
             for batch in content.iter_batches(1000, columns=[data.image, data.label]):
                 images, labels = batch[data.image].to_pylist(), batch[data.label].to_pylist()
                 for image, label in zip(images, labels, strict=True):
-                    yield _bytes(image), label
+                    yield _read_bytes(image), label
 
-    return _Source(sum(content.metadata.num_rows for content in opened), _stamp(files), read)
+    return _Source(sum(content.metadata.num_rows for content in opened), _hash_files(files), read)
 
 
-def _from_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
+def _read_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
     """Classes are numbered by the training set's folders, in the order of their names."""
     classes, own = (
         {path.name for path in place.glob("*") if path.is_dir()} for place in (train, folder)
@@ -218,22 +220,25 @@ def _from_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
         for path, label in files:
             yield path.read_bytes(), label
 
-    return _Source(len(files), _stamp([path for path, _ in files], str(number)), read)
+    return _Source(len(files), _hash_files([path for path, _ in files], str(number)), read)
 
 
-def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
-    """Write pixels, labels, then the manifest, which proves both whole. Stopped, it resumes."""
+def _decode(data: DataSet, source: _Source, folder: Path, progress: Progress) -> None:
+    """Write pixels, labels, then the manifest, which says that both are complete.
+
+    An interrupted decoding resumes.
+    """
     labels = np.empty(source.count, dtype=np.int64)
     rows, at = source.read(), 0
-    with _appending(folder / "pixels.npy", (source.count, data.side, data.side, 3)) as (file, done):
+    with _append_to(folder / "pixels.npy", (source.count, data.side, data.side, 3)) as (file, done):
         with ThreadPoolExecutor() as pool:  # Pillow decodes without Python's lock
             while chunk := list(islice(rows, _CHUNK)):
                 labels[at : at + len(chunk)] = [label for _, label in chunk]
                 if at >= done:
-                    images = pool.map(lambda row: _pixels(row[0], data.side), chunk)
+                    images = pool.map(lambda row: _decode_image(row[0], data.side), chunk)
                     file.write(np.stack(list(images)).data)
                 at += len(chunk)
-                tell(at, source.count)
+                progress(at, source.count)
         file.flush()
         os.fsync(file.fileno())
     if labels.min() < 0 or labels.max() >= data.classes:
@@ -249,22 +254,22 @@ def _decode(data: DataSet, source: _Source, folder: Path, tell: Tell) -> None:
 
 
 @contextmanager
-def _appending(path: Path, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
-    """A .npy file of bytes open at the end of its whole chunks, and how many rows they hold."""
+def _append_to(path: Path, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a .npy file of bytes after its complete chunks, and count the images in them."""
     header = io.BytesIO()
     descr = {"descr": "|u1", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, descr)
-    begin, row = len(header.getvalue()), int(np.prod(shape[1:]))
+    begin, image = len(header.getvalue()), int(np.prod(shape[1:]))
     size = path.stat().st_size if path.exists() else 0
-    done = max(0, size - begin) // row // _CHUNK * _CHUNK
+    done = max(0, size - begin) // image // _CHUNK * _CHUNK
     with path.open("r+b" if size else "wb") as file:
         file.write(header.getvalue())
-        file.seek(begin + done * row)
+        file.seek(begin + done * image)
         file.truncate()
         yield file, done
 
 
-def _pixels(content: bytes, side: int) -> NDArray[np.uint8]:
+def _decode_image(content: bytes, side: int) -> NDArray[np.uint8]:
     """Decode the middle square of an image, its short side scaled to `side`."""
     from PIL import Image
 
@@ -278,13 +283,13 @@ def _pixels(content: bytes, side: int) -> NDArray[np.uint8]:
     return np.asarray(image)
 
 
-def _bytes(image: dict[str, Any]) -> bytes:
-    """An image of the hub's layout: its bytes, or a path to them."""
+def _read_bytes(image: dict[str, Any]) -> bytes:
+    """Return the file of an image, which the hub stores as bytes or as a path."""
     content: bytes | None = image["bytes"]
     return Path(image["path"]).read_bytes() if content is None else content
 
 
-def _library(name: str) -> Any:
+def _import_extra(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -294,14 +299,13 @@ def _library(name: str) -> Any:
         ) from None
 
 
-def _cache() -> Path:
-    """SNAPSURE_CACHE, or snapsure in the user's cache folder."""
-    if "SNAPSURE_CACHE" in os.environ:
-        return Path(os.environ["SNAPSURE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "snapsure"
+def _cache_folder() -> Path:
+    """Return SNAPSURE_CACHE, or snapsure in the user's cache folder."""
+    user = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return Path(os.environ.get("SNAPSURE_CACHE", user / "snapsure"))
 
 
-def _stamp(files: list[Path], more: str = "") -> str:
+def _hash_files(files: list[Path], more: str = "") -> str:
     """Hash the names, sizes and times of files."""
     stats = [
         (file.parent.name, file.name, file.stat().st_size, file.stat().st_mtime_ns)

@@ -17,8 +17,8 @@ from snapsure import _files
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import Board, Choice, choose, compare
-from snapsure.paper._side_by_side import side_by_side
-from snapsure.paper.words import EPOCHS, LANGUAGES, load, network, spelt, train
+from snapsure.paper._side_by_side import run_side_by_side
+from snapsure.paper.words import EPOCHS, LANGUAGES, load, network, spell, train
 from snapsure.predictor import Predictor
 from snapsure.report.page import Report, describe_origin
 from snapsure.report.tables import Column, Table, interval, thousandths, to_terminal
@@ -56,7 +56,7 @@ def run(folder: Path, console: Console, tell: Tell) -> None:
     )
 
     stores = [folder / "snapshots"]
-    paths = side_by_side(one_seed, folder, SEEDS, stores, EPOCHS * len(SEEDS), console)
+    paths = run_side_by_side(one_seed, folder, SEEDS, stores, EPOCHS * len(SEEDS), console)
     tables = [ScoreTable.open(path) for path in paths]
     held_out, new = halve(len(test_words.y))
     some = [table.rows(held_out) for table in tables]
@@ -115,7 +115,7 @@ def answer(folder: Path, words: Sequence[str], console: Console) -> None:
         )
     predictor = Predictor.load(folder / "predictor", _FACTORY)
     names = list(LANGUAGES.values())
-    for word, label, confidence, accepted in zip(words, *predictor(spelt(words)), strict=True):
+    for word, label, confidence, accepted in zip(words, *predictor(spell(words)), strict=True):
         decision = "accept" if accepted else "send to review"
         console.print(
             f"         {word:16} {names[label]:8} right with probability {confidence:4.0%}: "

@@ -1,4 +1,4 @@
-"""The paper's figures, from an experiment's score tables: the first network that has the κ."""
+"""Draw the paper's figures from an experiment's score tables: the first network with the κ."""
 
 from pathlib import Path
 
@@ -16,18 +16,18 @@ _ALONG = {2: ["softmax"], 3: ["mc_dropout_variance", "mc_dropout"], 4: ["nn_dist
 
 
 def draw(experiment: Experiment, folder: Path) -> list[Path]:
-    """Figures 1 (RC curve), 2, 3 and 4 (κ and E-AURC along training), of the κ there are."""
+    """Draw figures 1 (RC curve), 2, 3 and 4 (κ and E-AURC along training), of the κ there are."""
     where = f"{experiment.about['dataset']}, scale {experiment.about['scale']}, seed "
-    paths = [_rc_curves(experiment.tables[0], folder, f"{where}{experiment.seeds[0]}")]
+    paths = [_draw_rc_curves(experiment.tables[0], folder, f"{where}{experiment.seeds[0]}")]
     for number, names in _ALONG.items():
         for name in [name for name in names if experiment.of(name)][:1]:
             path = folder / f"figure{number}.png"
             seed, table = next(iter(experiment.of(name).items()))
-            paths.append(_along(table, name, path, f"{where}{seed}"))
+            paths.append(_draw_along(table, name, path, f"{where}{seed}"))
     return paths
 
 
-def _rc_curves(table: ScoreTable, folder: Path, where: str) -> Path:
+def _draw_rc_curves(table: ScoreTable, folder: Path, where: str) -> Path:
     path = folder / "figure1.png"
     kappa, errors = table.kappa("softmax"), table.errors
     curves = {
@@ -38,7 +38,7 @@ def _rc_curves(table: ScoreTable, folder: Path, where: str) -> Path:
     return path
 
 
-def _along(table: ScoreTable, name: str, path: Path, where: str) -> Path:
+def _draw_along(table: ScoreTable, name: str, path: Path, where: str) -> Path:
     kappa, errors = table.kappa(name), table.errors
     few, halves = trajectories(kappa, errors, _FEW), trajectories(kappa, errors, _HALF)
     shown = halves._replace(green_kappa=few.green_kappa, red_kappa=few.red_kappa)

@@ -39,7 +39,7 @@ class Pixels(nn.Module):
         return pixels.contiguous(memory_format=torch.channels_last)
 
     def extra_repr(self) -> str:
-        """What tells one from another in the model's description."""
+        """Return what the model's description adds."""
         return f"size={self.size}"
 
 
@@ -177,7 +177,7 @@ def resnet18(classes: int, *, width: int = 64) -> nn.Sequential:
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a way around them."""
+    """Two convolutions, and a shortcut around them."""
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Residual(nn.Module):
 
 
 def _convolution(channels: int, out: int, kind: type[nn.Conv2d] = nn.Conv2d) -> nn.Conv2d:
-    """One of 3 × 3 that begins by handing its input through, and learns the rest (Jordan 2024)."""
+    """Return a 3 × 3 convolution that begins as the identity (Jordan 2024)."""
     convolution = kind(channels, out, 3, padding=1, bias=False)
     nn.init.dirac_(convolution.weight.data[:channels])
     return convolution
@@ -211,7 +211,7 @@ def _dropout(p: float) -> list[nn.Module]:
 
 
 def _start_weights(network: nn.Module) -> None:
-    """Begin as He et al. (2015) do; without it a VGG of 13 convolutions starts slowly."""
+    """Draw weights as He et al. (2015); without it a VGG of 13 convolutions starts slowly."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -8,7 +8,7 @@ from torch import nn
 from snapsure.errors import InvalidInput
 from snapsure.kappas._mc_dropout import Layers, Statistic
 from snapsure.paper.augment import Augmentation
-from snapsure.paper.data import DataSet, named
+from snapsure.paper.data import DataSet, find
 from snapsure.paper.networks import Pixels, quick, resnet18, vgg16
 
 
@@ -161,9 +161,9 @@ _SMALL = {
 SCALES = ("paper", *_SMALL)
 
 
-def recipe(dataset: str, scale: str) -> Recipe:
+def find_recipe(dataset: str, scale: str) -> Recipe:
     """Return the recipe of a data set at a scale."""
-    named(dataset)
+    find(dataset)
     if scale == "paper":
         return _PAPER[dataset]
     if scale not in _SMALL:

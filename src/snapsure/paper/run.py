@@ -1,6 +1,6 @@
-"""From a recipe to an experiment's outcome: train what is not trained, score what is not scored."""
+"""Run an experiment: train the networks and score their snapshots, or resume where it stopped."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,15 @@ from snapsure.kappas import MCDropout, NNDistance, SoftmaxResponse
 from snapsure.kappas._base import Kappa
 from snapsure.paper import data
 from snapsure.paper.archive import Experiment
-from snapsure.paper.recipes import Recipe, recipe
+from snapsure.paper.recipes import Recipe, find_recipe
 from snapsure.paper.train import (
     Parts,
+    Show,
     build,
-    check,
-    finished,
+    check_folder,
+    is_finished,
+    open_logits,
     train,
-    validation,
 )
 from snapsure.scoring import score
 from snapsure.scoring._recorded import score_recorded
@@ -29,14 +30,12 @@ from snapsure.table import ScoreTable
 from snapsure.table._pieces import TABLE
 from snapsure.training._epochs import read_history
 
-Tell = Callable[[str], None]
-
 _EVERY, _SOME = "scores", "scores-apart"  # folders of a network's score tables
 
 
 @dataclass(frozen=True)
 class Study:
-    """Which experiment, where its data are, and where it is kept."""
+    """An experiment: its data set and scale, its folder, and where the data are."""
 
     dataset: str
     scale: str
@@ -46,63 +45,63 @@ class Study:
     @property
     def recipe(self) -> Recipe:
         """How its networks are trained."""
-        return recipe(self.dataset, self.scale)
+        return find_recipe(self.dataset, self.scale)
 
     def folder(self, seed: int) -> Path:
-        """Where one training is kept."""
+        """Return the folder of one training."""
         return self.out / f"seed-{seed}"
 
-    def parts(self, tell: Tell) -> Parts:
-        """Its data, decoded if need be."""
-        read = {}
-        for part in ("train", "test"):
+    def load(self, show: Show) -> Parts:
+        """Read its data, decoding them the first time."""
 
-            def told(done: int, total: int, part: str = part) -> None:
+        def load_part(part: str) -> data.Images:
+            def report(done: int, total: int) -> None:
                 if done == total or done % 100_000 == 0:
-                    tell(f"{self.dataset}: {done:,} of {total:,} images of {part} decoded")
+                    show(f"{self.dataset}: {done:,} of {total:,} images of {part} decoded")
 
-            read[part] = data.load(self.dataset, part, self.data, told)
-        return Parts(data.named(self.dataset), read["train"], read["test"])
+            return data.load(self.dataset, part, self.data, report)
+
+        return Parts(data.find(self.dataset), load_part("train"), load_part("test"))
 
 
-def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, tell: Tell) -> None:
+def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, show: Show) -> None:
     """Train the network of one seed, or resume its training."""
-    check(study.recipe, parts, study.folder(seed), seed, fabric)
-    if finished(study.recipe, study.folder(seed)):
-        tell(f"seed {seed}: trained already")
+    folder = study.folder(seed)
+    check_folder(study.recipe, parts, folder, seed, fabric)
+    if is_finished(study.recipe, folder):
+        show(f"seed {seed}: trained already")
     else:
-        folder = study.folder(seed)
-        train(study.recipe, parts, folder, seed, fabric, lambda line: tell(f"seed {seed}: {line}"))
+        train(study.recipe, parts, folder, seed, fabric, lambda line: show(f"seed {seed}: {line}"))
 
 
 def score_one(
-    study: Study, seed: int, parts: Parts, tell: Tell, *, softmax_only: bool = False
+    study: Study, seed: int, parts: Parts, show: Show, *, softmax_only: bool = False
 ) -> list[ScoreTable]:
-    """Score the snapshots of one seed, or those that are not scored yet.
+    """Score the snapshots of one seed that are not scored yet.
 
     A second table has NN-distance where it is measured at fewer snapshots than the others. With
-    `softmax_only` nothing is scored: a table that is not whole yet is left out, and softmax
-    response comes from the logits that the training recorded.
+    `softmax_only` nothing is scored: an incomplete table is left out, and softmax response comes
+    from the logits that the training recorded.
     """
     folder, how = study.folder(seed), study.recipe
     store = SnapshotStore(folder / "snapshots")
-    every, apart = _kappas(how, parts)
+    every, apart = _make_kappas(how, parts)
     test = (parts.test.pixels, parts.test.labels)
 
-    def scored(kappas: list[Kappa], snapshots: Snapshots, out: str) -> list[ScoreTable]:
+    def score_into(out: str, kappas: list[Kappa], snapshots: Snapshots) -> list[ScoreTable]:
         if softmax_only and not (folder / out / TABLE).exists():
             return []
         names = ", ".join(kappa.name for kappa in kappas)
-        tell(f"seed {seed}: scoring {len(snapshots.epochs)} snapshots ({names})")
+        show(f"seed {seed}: scoring {len(snapshots.epochs)} snapshots ({names})")
         return [score(build(how, parts), snapshots, test, kappas, out=folder / out)]
 
-    first = scored([SoftmaxResponse(), *every], store, _EVERY) if every else []
+    first = score_into(_EVERY, [SoftmaxResponse(), *every], store) if every else []
     some = store.select(store.epochs[:: -how.neighbours_every][::-1])
-    second = scored(apart, some, _SOME) if apart else []
-    return [*(first or [score_recorded(validation(folder))]), *second]
+    second = score_into(_SOME, apart, some) if apart else []
+    return [*(first or [score_recorded(open_logits(folder))]), *second]
 
 
-def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
+def _make_kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
     """Return the κ besides softmax response: of every snapshot, and of some."""
     every: list[Kappa] = []
     apart: list[Kappa] = []
@@ -119,7 +118,7 @@ def _kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
 def run(
     study: Study,
     fabric: Fabric,
-    tell: Tell,
+    show: Show,
     seeds: Sequence[int] | None = None,
     *,
     softmax_only: bool = False,
@@ -127,8 +126,9 @@ def run(
 ) -> Experiment | None:
     """Run the experiment, or some of its networks; an interrupted run resumes.
 
-    All processes train, the first one does the rest and has the outcome. With `softmax_only`, what
-    is not scored yet is left so. An experiment `beside` it is refused before hours are spent.
+    All processes train; the first one does the rest and returns the experiment. With
+    `softmax_only`, nothing is scored. An experiment `beside` it that does not fit is refused before
+    anything is trained.
     """
     claim(study)
     seeds = sorted(set(range(study.recipe.networks) if seeds is None else seeds))
@@ -140,17 +140,17 @@ def run(
     }
     if beside is not None:
         beside.check_beside(about)
-    parts = study.parts(tell)
+    parts = study.load(show)
     for seed in seeds:
-        train_one(study, seed, parts, fabric, tell)
+        train_one(study, seed, parts, fabric, show)
     if not fabric.is_global_zero:
         return None
-    tables = [score_one(study, seed, parts, tell, softmax_only=softmax_only) for seed in seeds]
+    tables = [score_one(study, seed, parts, show, softmax_only=softmax_only) for seed in seeds]
     apart = {i: second for i, (_, *others) in enumerate(tables) for second in others}
     ensembles = {}
     if len(seeds) > 1:
-        tell(f"the ensemble of {len(seeds)}")
-        ensembles[(*seeds,)] = score_recorded(*(validation(study.folder(seed)) for seed in seeds))
+        show(f"the ensemble of {len(seeds)}")
+        ensembles[(*seeds,)] = score_recorded(*(open_logits(study.folder(seed)) for seed in seeds))
     networks = [read_history(study.folder(seed)) for seed in seeds]
     firsts = [first for first, *_ in tables]
     done = Experiment({**about, "networks": networks}, firsts, ensembles, apart)
@@ -158,7 +158,7 @@ def run(
 
 
 def claim(study: Study) -> None:
-    """Refuse another experiment's folder or an unknown scale before hours are spent."""
+    """Refuse another experiment's folder or an unknown scale before anything is trained."""
     _ = study.recipe
     path = study.out / "study.json"
     about = {"dataset": study.dataset, "scale": study.scale}

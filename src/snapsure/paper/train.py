@@ -1,6 +1,6 @@
-"""Training a network on Lightning Fabric: any device, precision and number of processes.
+"""Train a network on Lightning Fabric: any device, precision and number of processes.
 
-A training that was killed resumes after its last whole epoch, as `training/_epochs.py` says.
+An interrupted training resumes after its last complete epoch, as `training/_epochs.py` says.
 
 A training's folder: `snapshots/` (a store, every epoch), `validation/` (logits of the test set,
 from the pass that measures the test error), `history.json` (an entry per epoch), `training.json`
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from snapsure import _files, _json
+from snapsure._types import Bools
 from snapsure.errors import InvalidInput
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.paper.data import DataSet, Images
@@ -38,12 +39,12 @@ from snapsure.training._epochs import (
     save_state,
 )
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]  # prints a line
 
-_EVALUATED = 256  # rows per batch without gradients, as in scoring: the same numbers come out
-_SAMPLED = 10_000  # images that mean and deviation of the pixels are taken from
-_WHITENED = 2_000  # images that the directions of small patches are taken from
-_FITTED = 50_000  # images, at most, that the accuracy in training is taken from
+_BATCH = 256  # images per pass without gradients, as in scoring, so that numbers are the same
+_STATISTICS = 10_000  # images that give mean and deviation of the pixels
+_PATCHES = 2_000  # images that give the directions of small patches
+_ACCURACY = 50_000  # images, at most, that give the accuracy in training
 _ABOUT = "training.json"
 
 
@@ -57,9 +58,9 @@ class Parts:
 
 
 def train(
-    recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric, tell: Tell
+    recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric, show: Show
 ) -> SnapshotStore:
-    """Train one network, recording every epoch; a training begun in `folder` is gone on with."""
+    """Train one network and record every epoch, or resume the training in `folder`."""
     torch.manual_seed(seed)
     network = build(recipe, parts)
     optimizer = torch.optim.SGD(
@@ -74,16 +75,22 @@ def train(
     done = training.resume()
     for epoch in range(done + 1, recipe.epochs + 1):
         begin = time.monotonic()
-        entry = training.epoch(epoch)
+        entry = training.run_epoch(epoch)
         if fabric.global_rank == 0:
             entry |= training.validate(epoch)
-            training.keep({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
-            tell(_line(training.history, recipe.epochs))
+            training.save({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
+            show(
+                f"epoch {epoch} of {recipe.epochs}: loss {entry['loss']:.3f}, right in training "
+                f"{entry['running_accuracy']:.1%}, test error {entry['test_error']:.1%}, "
+                f"{describe_time_left(training.history, recipe.epochs)}"
+            )
         fabric.barrier()
     return SnapshotStore(folder / "snapshots")
 
 
-def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric) -> dict[str, Any]:
+def check_folder(
+    recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric
+) -> dict[str, Any]:
     """Describe what a training depends on, and refuse a folder with another training."""
     sets = [[len(part), int(part.labels.sum())] for part in (parts.train, parts.test)]
     about = {
@@ -97,17 +104,17 @@ def check(recipe: Recipe, parts: Parts, folder: Path, seed: int, fabric: Fabric)
     return about
 
 
-def finished(recipe: Recipe, folder: Path) -> bool:
-    """Say whether a training has come to its end."""
+def is_finished(recipe: Recipe, folder: Path) -> bool:
+    """Return whether a training has reached its last epoch."""
     history = read_history(folder)
     return bool(history) and history[-1]["epoch"] == recipe.epochs
 
 
 def build(recipe: Recipe, parts: Parts) -> nn.Sequential:
     """Build the recipe's network, with statistics of its training set's pixels."""
-    sample = parts.train.pixels[:: -(-len(parts.train) // _SAMPLED)]
+    sample = parts.train.pixels[:: -(-len(parts.train) // _STATISTICS)]
     total, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-    for chunk in torch.split(sample, _EVALUATED):  # ImageNet's would not fit into memory at once
+    for chunk in torch.split(sample, _BATCH):  # ImageNet's would not fit into memory at once
         pixels = chunk.double()
         total += pixels.sum(dim=(0, 1, 2))
         squares += pixels.square().sum(dim=(0, 1, 2))
@@ -117,32 +124,26 @@ def build(recipe: Recipe, parts: Parts) -> nn.Sequential:
     network = recipe.build(parts.data, mean.tolist(), std.tolist())
     for layer in network.modules():
         if isinstance(layer, Whitening):
-            layer.fit(network[0](sample[:: -(-len(sample) // _WHITENED)]))
+            layer.fit(network[0](sample[:: -(-len(sample) // _PATCHES)]))
     return network
 
 
-def validation(folder: Path) -> RecordedLogits:
+def open_logits(folder: Path) -> RecordedLogits:
     """Return the test set's logits that a training recorded."""
     return RecordedLogits(folder / "validation")
 
 
-def fitted(network: nn.Module, images: Images) -> float:
-    """Return the share of images that a network gets right, without augmentation."""
-    labels = predict(network, images).argmax(axis=1)
-    return float((labels == images.labels.numpy()).mean())
-
-
-def predict(network: nn.Module, images: Images) -> NDArray[np.float32]:
-    """Logits, (n, classes)."""
+def _predict(network: nn.Module, images: Images) -> tuple[NDArray[np.float32], Bools]:
+    """Return the logits (n, classes), and which answers are right (n,)."""
     network.eval()
     device = next(network.parameters()).device
     with torch.inference_mode():
         parts = [
             network(pixels.to(device)).float().cpu()
-            for pixels in torch.split(images.pixels, _EVALUATED)
+            for pixels in torch.split(images.pixels, _BATCH)
         ]
     logits: NDArray[np.float32] = torch.cat(parts).numpy()
-    return logits
+    return logits, logits.argmax(axis=1) == images.labels.numpy()
 
 
 @dataclass
@@ -167,12 +168,12 @@ class _Training:
         self.saved = {
             "network": self.network,
             "optimizer": self.optimizer,
-            "precision": self.fabric.strategy.precision,  # how far it scales gradients
+            "precision": self.fabric.strategy.precision,  # its scale of gradients
         }
 
     def resume(self) -> int:
         """Resume from what is in the folder; return the last epoch done."""
-        about = check(self.recipe, self.parts, self.folder, self.seed, self.fabric)
+        about = check_folder(self.recipe, self.parts, self.folder, self.seed, self.fabric)
         self.history = load_state(self.folder, self.saved)
         done = int(self.history[-1]["epoch"]) if self.history else 0
         if self.fabric.global_rank == 0:
@@ -181,11 +182,11 @@ class _Training:
         self.fabric.barrier()
         return done
 
-    def epoch(self, epoch: int) -> dict[str, float]:
-        """One pass over the training images, or the part of one that is an epoch."""
+    def run_epoch(self, epoch: int) -> dict[str, float]:
+        """Train on all images once, or on the part of them that is an epoch."""
         own = torch.Generator().manual_seed(mix_seeds(self.seed, epoch, self.fabric.global_rank))
         torch.manual_seed(mix_seeds(self.seed, epoch, self.fabric.global_rank, 1))  # dropout's
-        batches = self.batches(epoch)
+        batches = self.draw_batches(epoch)
         self.model.train()
         loss, right, seen = 0.0, 0, 0
         read = read_ahead(lambda rows: (self.pixels[rows], self.labels[rows]), batches)
@@ -205,8 +206,8 @@ class _Training:
             seen += len(labels)
         return {"learning_rate": rate, "loss": loss / seen, "running_accuracy": right / seen}
 
-    def batches(self, epoch: int) -> Sequence[Tensor]:
-        """Rows of an epoch's batches in this process; its first epoch shuffles a pass."""
+    def draw_batches(self, epoch: int) -> Sequence[Tensor]:
+        """Return the images of this process's batches; the first epoch of a pass shuffles it."""
         rank, world, parts = self.fabric.global_rank, self.fabric.world_size, self.recipe.parts
         part = (epoch - 1) % parts
         shared = torch.Generator().manual_seed(mix_seeds(self.seed, epoch - part))
@@ -222,27 +223,17 @@ class _Training:
         return batches[first:end]
 
     def validate(self, epoch: int) -> dict[str, float]:
-        """Write the test set's logits: they tell the error now, and κ once y_hat is known."""
-        logits = predict(self.network, self.parts.test)  # in full precision, as scoring is
-        labels = self.parts.test.labels.numpy()
-        validation(self.folder).write(epoch, logits, labels)
-        wrong = logits.argmax(axis=1) != labels
-        return {"test_error": float(wrong.mean())}
+        """Write the test set's logits, which give κ once y_hat is known; return the error."""
+        # In full precision, as scoring is.
+        logits, right = _predict(self.network, self.parts.test)
+        open_logits(self.folder).write(epoch, logits, self.parts.test.labels.numpy())
+        return {"test_error": float((~right).mean())}
 
-    def keep(self, entry: dict[str, float]) -> None:
+    def save(self, entry: dict[str, float]) -> None:
         """Record the epoch: the snapshot first, and last what says that it is done."""
         if entry["epoch"] == self.recipe.epochs:
-            images = Images(self.pixels[:_FITTED], self.labels[:_FITTED])
-            entry["training_accuracy"] = fitted(self.network, images)
+            images = Images(self.pixels[:_ACCURACY], self.labels[:_ACCURACY])
+            entry["training_accuracy"] = float(_predict(self.network, images)[1].mean())
         self.history.append(entry)
         self.recorder.record(self.network, int(entry["epoch"]))
         save_state(self.folder, self.saved, self.history)
-
-
-def _line(history: History, epochs: int) -> str:
-    entry = history[-1]
-    return (
-        f"epoch {entry['epoch']:.0f} of {epochs}: loss {entry['loss']:.3f}, right in training "
-        f"{entry['running_accuracy']:.1%}, test error {entry['test_error']:.1%}, "
-        f"{describe_time_left(history, epochs)}"
-    )

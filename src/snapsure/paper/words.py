@@ -1,8 +1,8 @@
 """Which of ten languages is this word from? The demo's data, network and training.
 
 The words are the most frequent ones of the package `wordfreq` (Speer 2022), in Latin letters. One
-that several languages have counts for where it is most frequent. Nobody can tell all of them:
-"hand" is German, Dutch, Swedish and English.
+that several languages have counts for where it is most frequent. No classifier can get all of them
+right: "hand" is German, Dutch, Swedish and English.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,12 +44,12 @@ class Words(NamedTuple):
     y: NDArray[np.int64]
 
     def rows(self, part: slice) -> "Words":
-        """Some of them."""
+        """Return some of them."""
         return Words(self.text[part], self.x[part], self.y[part])
 
 
 def load() -> tuple[Words, Words]:
-    """Words to train on, and others to judge by: the same for every seed and machine."""
+    """Return words to train on and words to judge by, the same for every seed and machine."""
     from wordfreq import get_frequency_dict
 
     best: dict[str, tuple[float, int]] = {}
@@ -60,12 +60,12 @@ def load() -> tuple[Words, Words]:
     common = sorted(best, key=lambda word: (-best[word][0], word))[:_COMMON]
     order = np.random.default_rng(0).permutation(len(common))[: TRAIN + TEST]
     text = [common[i] for i in order]
-    words = Words(np.array(text), spelt(text), np.array([best[word][1] for word in text]))
+    words = Words(np.array(text), spell(text), np.array([best[word][1] for word in text]))
     return words.rows(slice(TRAIN)), words.rows(slice(TRAIN, None))
 
 
-def spelt(words: Sequence[str]) -> NDArray[np.int64]:
-    """The first letters of each word as numbers, (n, letters)."""
+def spell(words: Sequence[str]) -> NDArray[np.int64]:
+    """Return the first letters of each word as numbers, (n, letters)."""
     x = np.zeros((len(words), _LENGTH), dtype=np.int64)
     for row, word in zip(x, words, strict=True):
         codes = [ord(letter) for letter in word.lower()[:_LENGTH]]
@@ -74,10 +74,7 @@ def spelt(words: Sequence[str]) -> NDArray[np.int64]:
 
 
 def network() -> nn.Module:
-    """Return two convolutions over letters, and the strongest answer of each channel.
-
-    The network is small so that the demo is short.
-    """
+    """Return two convolutions over letters, then the strongest answer of each channel: small."""
     return nn.Sequential(
         nn.Embedding(_LETTERS, 32),
         LettersLast(),
@@ -96,7 +93,7 @@ class LettersLast(nn.Module):
     """(rows, letters, channels) -> (rows, channels, letters)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """As convolutions want it."""
+        """Swap the axes, as convolutions expect."""
         return x.movedim(1, 2)
 
 
@@ -109,7 +106,7 @@ class Strongest(nn.Module):
 
 
 def train(words: Words, seed: int, record: Callable[[nn.Module, int], object]) -> None:
-    """Train one network, `record` being called after every epoch."""
+    """Train one network, and call `record` after every epoch."""
     torch.manual_seed(seed)
     model = network()
     x, y = torch.from_numpy(words.x), torch.from_numpy(words.y)
