@@ -3,10 +3,10 @@
     python -m experiments.corruptions folder-of-parquet-files
 
 Trains a small network (two minutes on one core), fits a threshold on half of the test images, and
-answers the other half: first clean, then corrupted. Half and order are drawn anew for each run.
+answers the other half: first clean, then corrupted. Each run draws another half and order.
 Corruptions and severities 1, 3 and 5 are those of CIFAR-100-C (Hendrycks & Dietterich 2019).
-Prints how many answers after the change the alarms come: median / 90 % of the runs, and in how many
-runs they come at all within 4,000. On the clean line alarms are false.
+Prints how many answers after the change the alarms come: the median, the 90 % quantile, and the
+share of runs with an alarm within 4,000 answers. On the clean line alarms are false.
 """
 
 import sys
@@ -41,8 +41,8 @@ CONTRAST = (0.75, 0.4, 0.15)  # what is left of it
 Column = NDArray[np.float64]
 
 
-def network(width: int) -> nn.Sequential:
-    """Four convolutions, pooled, and a linear layer."""
+def make_network(width: int) -> nn.Sequential:
+    """Return four convolutions, pooling, and a linear layer."""
     layers: list[nn.Module] = [Pixels(MEAN, STD, 32)]
     for before, after in ((3, width), (width, 2 * width), (2 * width, 4 * width)):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
@@ -51,10 +51,10 @@ def network(width: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, 100))
 
 
-def trained(images: Images, epochs: int, width: int) -> nn.Module:
-    """By SGD, with mirrored images."""
+def train(images: Images, epochs: int, width: int) -> nn.Module:
+    """Train by SGD, with mirrored images."""
     torch.manual_seed(0)
-    model = network(width)
+    model = make_network(width)
     steps = epochs * (len(images) // BATCH)
     optimizer = torch.optim.SGD(
         model.parameters(), LEARNING_RATE, momentum=0.9, nesterov=True, weight_decay=5e-4
@@ -75,14 +75,14 @@ def trained(images: Images, epochs: int, width: int) -> nn.Module:
 
 
 def noise(pixels: Tensor, severity: int) -> Tensor:
-    """Normal, each pixel and colour for itself."""
+    """Add normal noise to each pixel and colour."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(pixels.shape, generator=generator)
     return pixels + 255 * NOISE[SEVERITIES.index(severity)] * drawn
 
 
 def blur(pixels: Tensor, severity: int) -> Tensor:
-    """By a normal distribution."""
+    """Blur by a normal distribution."""
     places = torch.arange(-4.0, 5.0)
     kernel = torch.exp(-((places / BLUR[SEVERITIES.index(severity)]) ** 2) / 2)
     kernel = (kernel[:, None] * kernel[None, :] / kernel.sum() ** 2).expand(3, 1, 9, 9)
@@ -91,7 +91,7 @@ def blur(pixels: Tensor, severity: int) -> Tensor:
 
 
 def contrast(pixels: Tensor, severity: int) -> Tensor:
-    """Towards each image's mean colour."""
+    """Move every pixel towards the image's mean colour."""
     middle = pixels.mean(dim=(1, 2), keepdim=True)
     return middle + (pixels - middle) * CONTRAST[SEVERITIES.index(severity)]
 
@@ -99,8 +99,8 @@ def contrast(pixels: Tensor, severity: int) -> Tensor:
 CORRUPTIONS = {"noise": noise, "blur": blur, "contrast": contrast}
 
 
-def answers(model: nn.Module, pixels: Tensor, labels: Tensor) -> tuple[Column, Column]:
-    """Softmax response, and errors."""
+def answer(model: nn.Module, pixels: Tensor, labels: Tensor) -> tuple[Column, Column]:
+    """Return softmax response and errors."""
     with torch.inference_mode():
         batches = pixels.clamp(0, 255).round().view(-1, 500, *pixels.shape[1:])
         logits = torch.cat([model(batch) for batch in batches])
@@ -108,10 +108,10 @@ def answers(model: nn.Module, pixels: Tensor, labels: Tensor) -> tuple[Column, C
     return top.values.numpy(), (top.indices != labels).double().numpy()
 
 
-def delays(
+def measure_delays(
     clean: tuple[Column, Column], changed: tuple[Column, Column]
 ) -> tuple[list[float], list[float]]:
-    """Answers until the alarms on the risk and on a shift, in each run; ∞ where none came."""
+    """Count the answers until the alarms on risk and shift in each run; ∞ if there was none."""
     found: tuple[list[float], list[float]] = ([], [])
     for run in range(RUNS):
         rng = np.random.default_rng(run)
@@ -137,13 +137,13 @@ def delays(
     return found
 
 
-def row(name: str, clean: tuple[Column, Column], changed: tuple[Column, Column]) -> str:
-    """One line of the table."""
+def write_row(name: str, clean: tuple[Column, Column], changed: tuple[Column, Column]) -> str:
+    """Write one line of the table."""
     theta = Threshold.at_risk(*clean, risk=RISK, delta=DELTA).theta
     accepted = changed[0] >= theta
     cells = [name, f"{changed[1].mean():.1%}", f"{accepted.mean():.1%}"]
     cells.append(f"{changed[1][accepted].mean():.1%}")
-    for waits in delays(clean, changed):
+    for waits in measure_delays(clean, changed):
         middle, late = np.quantile(waits, [0.5, 0.9], method="higher")
         cells.append(f"{middle:,.0f} / {late:,.0f} ({np.isfinite(waits).mean():.0%})")
     return f"| {' | '.join(cells)} |"
@@ -156,17 +156,17 @@ def main(
 ) -> None:
     """Train, corrupt, watch."""
     torch.set_num_threads(1)
-    model = trained(load("cifar100", "train", data), epochs, width)
+    model = train(load("cifar100", "train", data), epochs, width)
     test = load("cifar100", "test", data)
     pixels, labels = test.pixels.float(), test.labels
-    clean = answers(model, pixels, labels)
+    clean = answer(model, pixels, labels)
     print("| pixels | wrong | accepted | risk | alarm on the risk | alarm on a shift |")
     print("|---|--:|--:|--:|--:|--:|")
-    print(row("clean", clean, clean))
+    print(write_row("clean", clean, clean))
     for name, corrupt in CORRUPTIONS.items():
         for severity in SEVERITIES:
-            changed = answers(model, corrupt(pixels, severity), labels)
-            print(row(f"{name} {severity}", clean, changed), flush=True)
+            changed = answer(model, corrupt(pixels, severity), labels)
+            print(write_row(f"{name} {severity}", clean, changed), flush=True)
 
 
 if __name__ == "__main__":

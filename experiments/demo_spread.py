@@ -34,7 +34,7 @@ def main(
     out: Annotated[Path, typer.Argument(help="Folder for what is finished.")],
     one: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Run what is not finished, and write what all came to."""
+    """Run what is not finished, and gather the results."""
     if one:
         print(json.dumps(run_seed(out, int(one))))
         return

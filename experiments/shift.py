@@ -6,8 +6,8 @@
 
 Takes the networks that `snapsure reproduce` left in a folder. The first 2,000 test images are
 corrupted by noise, blur, contrast and JPEG at severities 1, 3 and 5 of CIFAR-100-C (Hendrycks &
-Dietterich 2019), and scored by the snapshots. What learns has learnt from the other test images, as
-they are. Scores are kept beside the snapshots: stopped, the same command resumes.
+Dietterich 2019), and scored by the snapshots. Methods that learn do so from the other test images,
+uncorrupted. Scores are kept beside the snapshots, and the same command resumes.
 """
 
 import io
@@ -45,17 +45,17 @@ METRICS = ("eaurc", "aurc")
 
 @dataclass(frozen=True)
 class Apart(Protocol):
-    """Learn from all points but the last, be judged on these."""
+    """Learn from all examples but the last `judged`, which are judged."""
 
     judged: int
 
     def parts(self, n: int) -> Divided:
-        """Once."""
+        """Return one division."""
         return [(np.arange(n - self.judged), np.arange(n - self.judged, n))]
 
 
 def jpeg(pixels: Tensor, severity: int) -> Tensor:
-    """Compressed and read again."""
+    """Compress and read again."""
     quality = QUALITY[SEVERITIES.index(severity)]
     images = []
     for each in pixels.round().clamp(0, 255).to(torch.uint8).numpy():
@@ -68,8 +68,8 @@ def jpeg(pixels: Tensor, severity: int) -> Tensor:
 SHIFTS: dict[str, Callable[[Tensor, int], Tensor]] = {**CORRUPTIONS, "jpeg": jpeg}
 
 
-def shifted(pixels: Tensor) -> Iterator[tuple[str, int, Tensor]]:
-    """Images (n, side, side, 3) as uint8: as they are, and under every shift."""
+def shift_images(pixels: Tensor) -> Iterator[tuple[str, int, Tensor]]:
+    """Yield images (n, side, side, 3) of uint8: unchanged, and under every shift."""
     yield CLEAN, 0, pixels
     for name, corrupt in SHIFTS.items():
         for severity in SEVERITIES:
@@ -77,8 +77,8 @@ def shifted(pixels: Tensor) -> Iterator[tuple[str, int, Tensor]]:
             yield name, severity, changed.round().clamp(0, 255).to(torch.uint8)
 
 
-def together(clean: ScoreTable, judged: ScoreTable) -> ScoreTable:
-    """Points to learn from, and after them points to be judged on."""
+def join_tables(clean: ScoreTable, judged: ScoreTable) -> ScoreTable:
+    """Put the examples to judge after the examples to learn from."""
     assert clean.y is not None
     assert judged.y is not None
     return ScoreTable(
@@ -90,25 +90,25 @@ def together(clean: ScoreTable, judged: ScoreTable) -> ScoreTable:
     )
 
 
-def scored(
+def score_shifts(
     network: nn.Module, folder: Path, parts: Parts, points: int, every: int
 ) -> Iterator[ScoreTable]:
-    """One network: the table of every shift, clean points to learn from before those judged."""
+    """Yield one network's table of every shift: clean examples to learn from, then shifted ones."""
     store = SnapshotStore(folder / "snapshots")
     some = store.select(store.epochs[::-every][::-1])
     whole = score_recorded(open_logits(folder).select(some.epochs))
     clean = whole.rows(np.arange(points, whole.y_hat.size))
     labels = parts.test.labels[:points]
-    for name, severity, pixels in shifted(parts.test.pixels[:points]):
+    for name, severity, pixels in shift_images(parts.test.pixels[:points]):
         out = folder / f"shift-{points}-{every}" / f"{name}-{severity}"
-        yield together(clean, score(network, some, (pixels, labels), out=out, progress=False))
+        yield join_tables(clean, score(network, some, (pixels, labels), out=out, progress=False))
         sys.stderr.write(f"{out}: scored\n")
 
 
-def judged(tables: Sequence[ScoreTable], points: int) -> dict[str, Any]:
-    """What each way comes to under one shift, network by network, with intervals over the points.
+def judge_shift(tables: Sequence[ScoreTable], points: int) -> dict[str, Any]:
+    """Compare the methods under one shift, network by network, with intervals over examples.
 
-    Networks are few: how far they differ is shown, and widens no interval.
+    Networks are few: the results show each of them, and their spread widens no interval.
     """
     ways: dict[str, dict[str, Any]] = {}
     wrong = []
@@ -127,16 +127,16 @@ def judged(tables: Sequence[ScoreTable], points: int) -> dict[str, Any]:
 
 
 def run(study: Study, points: int, every: int) -> dict[str, Any]:
-    """Every network of a study that is finished."""
+    """Judge every network of a study whose training is finished."""
     parts = study.load(lambda line: None)
     folders = [
         folder for folder in sorted(study.out.glob("seed-*")) if is_finished(study.recipe, folder)
     ]
     network = build(study.recipe, parts)
-    each = [list(scored(network, folder, parts, points, every)) for folder in folders]
+    each = [list(score_shifts(network, folder, parts, points, every)) for folder in folders]
     names = [(CLEAN, 0), *((name, severity) for name in SHIFTS for severity in SEVERITIES)]
     rows = [
-        {"shift": name, "severity": severity, **judged(tables, points)}
+        {"shift": name, "severity": severity, **judge_shift(tables, points)}
         for (name, severity), tables in zip(names, zip(*each, strict=True), strict=True)
     ]
     return {
@@ -155,8 +155,8 @@ def main(
     data: Annotated[Path, typer.Argument(help="The data set, as for `snapsure reproduce`.")],
     result: Annotated[Path, typer.Argument(help="JSON to write, or to add this data set to.")],
     points: Annotated[int, typer.Option(help="Test images that are corrupted.")] = POINTS,
-    every: Annotated[int, typer.Option(help="Of the snapshots, each so many-th.")] = 3,
-    threads: Annotated[int, typer.Option(help="Of PyTorch.")] = 1,
+    every: Annotated[int, typer.Option(help="Use every so many-th snapshot.")] = 3,
+    threads: Annotated[int, typer.Option(help="Threads of PyTorch.")] = 1,
 ) -> None:
     """Corrupt, score, compare."""
     torch.set_num_threads(threads)

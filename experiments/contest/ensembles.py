@@ -17,7 +17,7 @@ import typer
 from snapsure._logistic import log_odds, sigmoid
 from snapsure._types import Floats, Ints
 from snapsure.evaluation import Run
-from snapsure.evaluation._archive import ABOUT, finish, open_contest, pack, place
+from snapsure.evaluation._archive import ABOUT, locate_run, open_contest, pack, write_manifest
 
 MEMBERS = 5
 FIVE = "five networks, answering together"
@@ -29,10 +29,10 @@ def main(folder: Annotated[Path, typer.Argument(help="A packed study, with logit
     for name, runs in contest.items():
         if len(runs) == MEMBERS and FIVE not in runs[0].others:
             for seed, run in enumerate(add_ensemble(runs)):
-                pack(run, place(folder, name, seed))
+                pack(run, locate_run(folder, name, seed))
     about = json.loads((folder / ABOUT).read_bytes())
     about.pop("sha256")
-    finish({name: len(runs) for name, runs in contest.items()}, about, folder)
+    write_manifest({name: len(runs) for name, runs in contest.items()}, about, folder)
 
 
 def add_ensemble(runs: Sequence[Run]) -> list[Run]:

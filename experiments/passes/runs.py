@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from experiments.contest.packing import told
+from experiments.contest.packing import read_training
 from experiments.contest.runs import MEAN, WEIGHTS, predict
 from experiments.passes.tasks import Task
 from experiments.passes.trainings import (
@@ -17,7 +17,7 @@ from experiments.passes.trainings import (
     SECOND,
     SMOOTH,
     STUDENTS,
-    place,
+    locate_training,
 )
 from snapsure.estimators import AES
 from snapsure.evaluation import Run
@@ -32,7 +32,7 @@ Scored = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 def make_run(task: Task, folder: Path) -> Run:
     """One seed: what answers itself, and what gives κ of the plain network's answers."""
-    plain = place(folder, PLAIN.name)
+    plain = locate_training(folder, PLAIN.name)
     recording = RecordedLogits(plain / "validation")
     table = score_recorded(recording)
     final = recording.read(int(table.epochs[-1]))
@@ -57,7 +57,7 @@ def make_run(task: Task, folder: Path) -> Run:
         others |= {both: (kappa, table.y_hat) for both, kappa in kappas.items()}
         passes |= dict.fromkeys(kappas, 2)
         keeps |= dict.fromkeys(kappas, 2)
-        price = told(place(folder, name))["cost"]
+        price = read_training(locate_training(folder, name))["cost"]
         cost |= dict.fromkeys(kappas, 1 + price)
         # A second network by itself is one training; a student needs the first one's.
         cost[name] = price if name == SECOND.name else 1 + price
@@ -75,7 +75,7 @@ def make_run(task: Task, folder: Path) -> Run:
 
 
 def _logits(folder: Path, name: str) -> torch.Tensor:
-    return torch.from_numpy(np.load(place(folder, name) / "logits.npy"))
+    return torch.from_numpy(np.load(locate_training(folder, name) / "logits.npy"))
 
 
 def _itself(logits: torch.Tensor) -> Scored:

@@ -1,4 +1,4 @@
-"""Points to train on and to be judged by, a network for them, and how it is trained."""
+"""Examples to train on and to judge by, a network for them, and its recipe."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ TEST = 10_000
 
 @dataclass(frozen=True)
 class Task:
-    """Points, a network, and a recipe; the recipe is that of every way to train."""
+    """Examples, a network, and the recipe of every way to train."""
 
     name: str
     train: tuple[Tensor, Tensor]
@@ -47,7 +47,7 @@ def clothes(package: Path) -> Task:
 def _as_in_contest(
     task: contest.Task, augment: contest.Augment | None, decay: float, epochs: int
 ) -> Task:
-    """Its points and network; images lie in memory as convolutions like them."""
+    """Use the contest's examples and network, with images laid out as channels_last."""
     train, test = ((_channels_last(x), y) for x, y in (task.train, task.test))
     return Task(task.name, train, test, task.network, augment, decay, epochs, epochs // 4, 10, 5)
 
@@ -83,7 +83,7 @@ def _images(
 ) -> Task:
     here, there = ((_channels_last(x.float() / 128 - 1), y.long()) for x, y in (train, test))
     make = partial(image_network, classes)
-    return Task(name, here, there, make, _mirrored, 5e-4, 30, 8, classes, seeds=3)
+    return Task(name, here, there, make, _mirror, 5e-4, 30, 8, classes, seeds=3)
 
 
 def image_network(classes: int) -> nn.Module:
@@ -96,7 +96,7 @@ def image_network(classes: int) -> nn.Module:
     return nn.Sequential(*layers, *head)
 
 
-def _mirrored(images: Tensor) -> Tensor:
+def _mirror(images: Tensor) -> Tensor:
     return torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, images.flip(3), images)
 
 

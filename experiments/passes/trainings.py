@@ -1,11 +1,11 @@
-"""The study's trainings: the same points, network and recipe, in every way there is to train.
+"""The study's trainings: the same examples, network and recipe, trained in every way.
 
-A training's folder has `logits.npy` (of the test points, by its final weights) and `training.json`
-(what it cost and came to), written last: what has none is trained again. The plain one also has
-`snapshots/` and `validation/` (logits of the test points) of every second epoch.
+A training's folder has `logits.npy` (of the test examples, by its final weights) and
+`training.json` (its cost, accuracy and error), written last: a training without it is repeated. The
+plain one also has `snapshots/` and `validation/` (logits of the test examples) of every second
+epoch.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,19 +18,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, update_bn
 
-from experiments.contest.packing import DONE
+from experiments.contest.packing import make_recorder, write_training
 from experiments.contest.runs import predict
 from experiments.passes.tasks import Task
 from snapsure import _files
-from snapsure.networks._recorded import RecordedLogits
-from snapsure.snapshots import Recorder, SnapshotStore
+from snapsure.snapshots import SnapshotStore
 from snapsure.training import CorrectnessRanking, SelfAdaptive, Student
 
 BATCH = 100
 LEARNING_RATE = 0.05
 EVERY = 2  # epochs per snapshot
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits, labels, numbers of the points
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits, labels, numbers of the examples
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,13 @@ WAYS = (PLAIN, SECOND, SMOOTH, SAT, CRL, FMFP)
 
 
 def train(task: Task, way: Way, seed: int, folder: Path) -> None:
-    """One network; its folder says that it is finished when it is."""
+    """Train one network, and write its record when it is finished."""
     begin = time.process_time()
     torch.manual_seed(seed + way.offset)
-    network, loss = prepared(task.network()), way.loss(task)
-    optimizer = optimizer_of(network.parameters(), task)
-    rate = schedule_of(optimizer, task)
-    records = _records(task, folder) if way is PLAIN else None
+    network, loss = prepare_network(task.network()), way.loss(task)
+    optimizer = make_optimizer(network.parameters(), task)
+    rate = make_schedule(optimizer, task)
+    record = make_recorder(folder, task.test) if way is PLAIN else None
     averaged = None if way.sharp else AveragedModel(network)
     for epoch in range(1, task.epochs + 1):
         network.train()
@@ -87,14 +86,16 @@ def train(task: Task, way: Way, seed: int, folder: Path) -> None:
                 _flat_gradients(network, cost)
             optimizer.step()
         rate.step()
-        if records is not None and epoch % EVERY == 0:
-            records(network, epoch)
+        if record is not None and epoch % EVERY == 0:
+            record(network, epoch)
         if averaged is not None and epoch > 0.6 * task.epochs:
             averaged.update_parameters(network)
     if averaged is not None:
         update_bn((x for x, _, _ in _batches(task)), averaged)
         network = averaged
-    finish(task, network, folder, {"cost": way.cost, "seconds": time.process_time() - begin})
+    finish_training(
+        task, network, folder, {"cost": way.cost, "seconds": time.process_time() - begin}
+    )
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def teach(task: Task, way: Taught, seed: int, plain: Path, folder: Path) -> None
     begin = time.process_time()
     store = SnapshotStore(plain / "snapshots")
     student = Student(
-        lambda: prepared(task.network()),
+        lambda: prepare_network(task.network()),
         store.select(store.epochs[-1:]) if way.alone else store,
         task.train,
         folder / "student",
@@ -127,58 +128,45 @@ def teach(task: Task, way: Taught, seed: int, plain: Path, folder: Path) -> None
         start=way.start,
         epochs=task.epochs,
         batch_size=BATCH,
-        optimizer=lambda weights: optimizer_of(weights, task),
-        schedule=lambda optimizer: schedule_of(optimizer, task),
+        optimizer=lambda weights: make_optimizer(weights, task),
+        schedule=lambda optimizer: make_schedule(optimizer, task),
         augment=task.augment,
         seed=seed + 1000,
         progress=False,
     ).fit()
     # Targets take a pass forth per snapshot; an epoch of training one forth, and twice that back.
     targets = student.teachers / (3 * task.epochs)
-    told = {"cost": round(1 + targets, 2), "seconds": time.process_time() - begin}
-    finish(task, student.network, folder, told)
+    about = {"cost": round(1 + targets, 2), "seconds": time.process_time() - begin}
+    finish_training(task, student.network, folder, about)
 
 
-def place(folder: Path, name: str) -> Path:
-    """Where a training of a seed is kept."""
+def locate_training(folder: Path, name: str) -> Path:
+    """Return the folder of a training of one seed."""
     return folder / name.replace(" ", "-")
 
 
-def prepared(network: nn.Module) -> nn.Module:
-    """Its weights as convolutions over images like them."""
+def prepare_network(network: nn.Module) -> nn.Module:
+    """Lay the weights out as channels_last, which is fast on images."""
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def optimizer_of(weights: Iterable[nn.Parameter], task: Task) -> torch.optim.Optimizer:
-    """The recipe's."""
+def make_optimizer(weights: Iterable[nn.Parameter], task: Task) -> torch.optim.Optimizer:
+    """Return the recipe's optimizer."""
     return torch.optim.SGD(weights, LEARNING_RATE, momentum=0.9, weight_decay=task.weight_decay)
 
 
-def schedule_of(
+def make_schedule(
     optimizer: torch.optim.Optimizer, task: Task
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """The recipe's, a step per epoch."""
+    """Return the recipe's schedule, a step per epoch."""
     return torch.optim.lr_scheduler.StepLR(optimizer, task.drop_every, 0.5)
 
 
-def _records(task: Task, folder: Path) -> Callable[[nn.Module, int], None]:
-    recorder = Recorder(SnapshotStore(folder / "snapshots"))
-    recorder.store.rewind(0)
-    logits = RecordedLogits(folder / "validation")
-    x, y = task.test
-
-    def record(network: nn.Module, epoch: int) -> None:
-        recorder.record(network, epoch)
-        logits.write(epoch, predict(network, x).numpy(), y.numpy())
-
-    return record
-
-
-def finish(task: Task, network: nn.Module, folder: Path, about: dict[str, float]) -> None:
-    """Write what a training came to."""
+def finish_training(task: Task, network: nn.Module, folder: Path, about: dict[str, float]) -> None:
+    """Write the final logits, then the training's record."""
     logits = predict(network, task.test[0]).numpy()
     fitted = predict(network, task.train[0]).argmax(dim=1) == task.train[1]
-    told = {
+    about = {
         **about,
         "training_accuracy": float(fitted.numpy().mean()),
         "test_error": float((logits.argmax(axis=1) != task.test[1].numpy()).mean()),
@@ -186,7 +174,7 @@ def finish(task: Task, network: nn.Module, folder: Path, about: dict[str, float]
     folder.mkdir(parents=True, exist_ok=True)
     with _files.replacing(folder / "logits.npy") as file:
         np.save(file, logits.astype(np.float32))
-    _files.write_bytes(folder / DONE, json.dumps(told, indent=1).encode())
+    write_training(folder, about)
 
 
 def _batches(task: Task) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -7,7 +7,14 @@ import numpy as np
 from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.evaluation import Run
-from snapsure.evaluation._archive import _small, finish, open_contest, pack, place, save
+from snapsure.evaluation._archive import (
+    _small,
+    locate_run,
+    open_contest,
+    pack,
+    save,
+    write_manifest,
+)
 from tests.support.refusals import refuses
 from tests.support.runs import run_of
 
@@ -49,10 +56,10 @@ def test_older_archives_have_the_final_numbers_in_other_places(tmp_path):
     final = rng.random((9, 5))
     names = ("entropy", "margin", "energy of centred logits", "max_logit", "gen")
     scores = dict(zip(names, final.T, strict=True))
-    pack(Run(table, others=scores), place(tmp_path, "all", 0))
+    pack(Run(table, others=scores), locate_run(tmp_path, "all", 0))
     del scores["gen"]
-    pack(Run(table, others=scores), place(tmp_path, "some", 0))
-    finish({"all": 1, "some": 1}, {}, tmp_path)
+    pack(Run(table, others=scores), locate_run(tmp_path, "some", 0))
+    write_manifest({"all": 1, "some": 1}, {}, tmp_path)
     runs = open_contest(tmp_path)
     np.testing.assert_allclose(runs["all"][0].table.final, final, atol=1e-3)
     assert runs["some"][0].table.final is None
@@ -61,8 +68,8 @@ def test_older_archives_have_the_final_numbers_in_other_places(tmp_path):
 def test_logits_have_two_bytes_and_steps_of_a_256th(tmp_path):
     logits = [[1000.0, 0.0, 0.0, 0.0], [0.25, 0.0, 0.0, 0.25]]
     kappa, labels = {"softmax": [[0.9, 0.6]]}, [[0, 0]]
-    pack(Run(ScoreTable(kappa, labels, [0, 1], logits=logits)), place(tmp_path, "a", 0))
-    finish({"a": 1}, {}, tmp_path)
+    pack(Run(ScoreTable(kappa, labels, [0, 1], logits=logits)), locate_run(tmp_path, "a", 0))
+    write_manifest({"a": 1}, {}, tmp_path)
     assert open_contest(tmp_path)["a"][0].table.logits.tolist() == [
         [(2**15 - 1) / 256, *[-(2**15) / 256] * 3],
         [0.125, -0.125, -0.125, 0.125],
@@ -87,8 +94,8 @@ def test_a_data_set_may_be_another_without_points_of_no_class(tmp_path):
         np.where(strange, -1, table.y),
         logits=table.logits,
     )
-    pack(Run(mixed), place(tmp_path, "all", 0))
-    finish({"known": 1, "all": 1}, {"known": {"known": "all"}}, tmp_path)
+    pack(Run(mixed), locate_run(tmp_path, "all", 0))
+    write_manifest({"known": 1, "all": 1}, {"known": {"known": "all"}}, tmp_path)
     opened = open_contest(tmp_path)
     assert [*opened] == ["known", "all"]
     assert opened["all"][0].y.size == 600
@@ -111,7 +118,7 @@ def test_refusals(tmp_path):
     with refuses(InvalidInput, "--from", f"got none in {tmp_path}"):
         open_contest(tmp_path)
     save({"a": [run_of()]}, {}, tmp_path)
-    path = place(tmp_path, "a", 0)
+    path = locate_run(tmp_path, "a", 0)
     content = path.read_bytes()
     path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
     with refuses(CorruptFile, path, "SHA-256 differs"):

@@ -14,7 +14,7 @@ from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import SPTD, MaxLogitPNorm, Temperature
 from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.evaluation import Halves, Run
-from snapsure.evaluation._archive import finish, open_contest, place, save
+from snapsure.evaluation._archive import locate_run, open_contest, save, write_manifest
 from snapsure.evaluation._compare import _contest
 from tests.support.runs import CLASSES, run_of, simulate_logits, softmax, table_of
 
@@ -529,11 +529,11 @@ class Trap:
 
 def test_a_contest_is_opened_without_running_what_is_in_it(tmp_path, run):
     save({"a": [run]}, {}, tmp_path)
-    path, mark = place(tmp_path, "a", 0), tmp_path / "has-run"
+    path, mark = locate_run(tmp_path, "a", 0), tmp_path / "has-run"
     with np.load(path) as file:
         arrays = {**file, "other.mean": np.array([Trap(mark)], dtype=object)}
     np.savez(path, **arrays)
-    finish({"a": 1}, {}, tmp_path)  # whoever made it wrote a valid hash
+    write_manifest({"a": 1}, {}, tmp_path)  # whoever made it wrote a valid hash
     with pytest.raises(CorruptFile, match="must hold a whole contest, got one that cannot be read"):
         open_contest(tmp_path)
     assert not mark.exists()

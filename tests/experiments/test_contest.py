@@ -13,15 +13,15 @@ from experiments.contest.runs import (
     EMBEDDED,
     MEAN,
     WEIGHTS,
-    embedded,
-    from_embedding,
+    drop_logits,
+    embed,
     make_run,
-    without_logits,
+    predict_from_embedding,
 )
 from snapsure import ScoreTable, compare, eaurc
 from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.estimators._logits import top_log_odds
-from snapsure.evaluation._archive import finish, open_contest, pack, place, save
+from snapsure.evaluation._archive import locate_run, open_contest, pack, save, write_manifest
 from snapsure.evaluation._protocol import Halves
 from snapsure.evaluation._run import Run
 from tests.support.runs import run_of
@@ -66,23 +66,23 @@ def test_clothes_are_read_and_divided_the_same_every_time(package, monkeypatch):
 def test_augmentation_keeps_shape_and_letters(monkeypatch):
     torch.manual_seed(0)
     images = torch.rand(10, 1, 28, 28)
-    assert contest._moved(images).shape == images.shape
+    assert contest._move(images).shape == images.shape
     letters = torch.randint(1, 30, (200, contest.LETTERS))
-    hidden = contest._hidden(letters)
+    hidden = contest._hide(letters)
     assert 0.05 < (hidden == 0).float().mean() < 0.15
     assert torch.equal(hidden[hidden > 0], letters[hidden > 0])
-    assert contest.words_network(31)(letters).shape == (200, len(contest.LANGUAGES))
+    assert contest.make_words_network(31)(letters).shape == (200, len(contest.LANGUAGES))
 
 
 @pytest.mark.slow
 def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
     small(monkeypatch)
     task = contest.clothes(package)
-    (training,) = contest.trainings(task, contest.VARIANTS[1], tmp_path / "runs")
-    told = json.loads((training.folder / "training.json").read_text())
-    assert told["recipe"] == {"name": "strong", "augmented": True, "weight_decay": 5e-4}
+    (training,) = contest.train_all(task, contest.VARIANTS[1], tmp_path / "runs")
+    found = json.loads((training.folder / "training.json").read_text())
+    assert found["recipe"] == {"name": "strong", "augmented": True, "weight_decay": 5e-4}
     before = (training.folder / "training.json").stat().st_mtime_ns
-    contest.trainings(task, contest.VARIANTS[1], tmp_path / "runs")
+    contest.train_all(task, contest.VARIANTS[1], tmp_path / "runs")
     assert (training.folder / "training.json").stat().st_mtime_ns == before  # it is kept
 
     run = make_run(training, every=2, points=60)
@@ -106,7 +106,7 @@ def doubted(n=800):
 
 def test_an_embedding_tells_where_logits_do_not():
     table, embedding = doubted()
-    p = from_embedding(table, embedding)
+    p = predict_from_embedding(table, embedding)
     learn, rest = Halves().parts(p.size)[0]
     known = ErrorPredictor().fit(table.rows(learn)).confidence(table.rows(rest))
     assert eaurc(p[rest], table.errors[rest]) < 0.02 < eaurc(known, table.errors[rest]) / 2
@@ -114,10 +114,10 @@ def test_an_embedding_tells_where_logits_do_not():
 
 def test_no_point_is_judged_by_its_own_label():
     table, embedding = doubted()
-    before = from_embedding(table, embedding)
+    before = predict_from_embedding(table, embedding)
     _, half = Halves().parts(before.size)[0]
     table.y[half] = np.roll(table.y_hat[half], 1)
-    after = from_embedding(table, embedding)
+    after = predict_from_embedding(table, embedding)
     assert np.array_equal(after[half], before[half])
     rest = np.setdiff1d(np.arange(before.size), half)
     assert not np.array_equal(after[rest], before[rest])
@@ -131,8 +131,8 @@ def test_answers_stand_in_for_logits(tmp_path):
     table.y[::7] = -1
     run = Run(table)
     inside = run.rows(np.flatnonzero(table.y != -1))
-    pack(without_logits(run, embedding), place(tmp_path, "all", 0))
-    finish({"inside": 1, "all": 1}, {"known": {"inside": "all"}}, tmp_path)
+    pack(drop_logits(run, embedding), locate_run(tmp_path, "all", 0))
+    write_manifest({"inside": 1, "all": 1}, {"known": {"inside": "all"}}, tmp_path)
     found = open_contest(tmp_path)
     for (one,), whole, seen in (
         (found["all"], run, embedding),
@@ -140,7 +140,9 @@ def test_answers_stand_in_for_logits(tmp_path):
     ):
         assert one.table.logits is None
         assert {*one.others} == {*OF_LOGITS_NAMES, EMBEDDED}
-        assert np.allclose(one.others[EMBEDDED][0], from_embedding(whole.table, seen), atol=2e-3)
+        assert np.allclose(
+            one.others[EMBEDDED][0], predict_from_embedding(whole.table, seen), atol=2e-3
+        )
         ours, theirs = (
             compare(each, methods=("final", *OF_LOGITS_NAMES), resamples=400)
             for each in (one, whole)
@@ -157,7 +159,7 @@ def test_an_embedding_is_what_the_last_linear_layer_sees():
         *(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(4, 3))
     )
     x = torch.rand(700, 5)
-    found = embedded(network, x)
+    found = embed(network, x)
     assert np.allclose(found, network[:2](x).detach().numpy(), atol=1e-6)
     assert not network[-1]._forward_pre_hooks
 
@@ -193,8 +195,8 @@ def test_points_of_none_of_the_classes_are_archived(tmp_path):
 def test_a_board_may_be_another_without_the_points_of_no_class(tmp_path):
     run = run_of(0)
     run.table.y[::5] = -1
-    pack(run, place(tmp_path, "all", 0))
-    finish({"inside": 1, "all": 1}, {"known": {"inside": "all"}}, tmp_path)
+    pack(run, locate_run(tmp_path, "all", 0))
+    write_manifest({"inside": 1, "all": 1}, {"known": {"inside": "all"}}, tmp_path)
     found = open_contest(tmp_path)
     assert list(found) == ["inside", "all"]
     (inside,), (everything,) = found.values()

@@ -33,7 +33,7 @@ def test_the_network_has_as_many_weights_as_its_authors_say():
     network = study.efficientnet_lite0(1000)
     assert len(network.state_dict()) == 296
     assert 4.6e6 < sum(weights.numel() for weights in network.parameters()) < 4.7e6
-    part = study.tuned(network)
+    part = study.copy_trainable(network)
     frozen = network[: 1 + study.FROZEN]
     seen = frozen.eval()(torch.zeros(2, 3, study.SIDE, study.SIDE))
     assert seen.shape == (2, 112, 6, 6)
@@ -52,7 +52,7 @@ def weights(tmp_path):
 
 def test_weights_are_loaded_in_their_order(weights):
     network, path = weights
-    again = study.pretrained(path)
+    again = study.load_pretrained(path)
     x = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(again(x), network.eval()(x))
 
@@ -60,13 +60,15 @@ def test_weights_are_loaded_in_their_order(weights):
 def test_each_training_begins_with_the_pretrained_weights(weights):
     """Seeds that shared modules would go on where the one before ended."""
     _, path = weights
-    whole = study.pretrained(path)
-    before = {name: tensor.clone() for name, tensor in study.tuned(whole).state_dict().items()}
+    whole = study.load_pretrained(path)
+    before = {
+        name: tensor.clone() for name, tensor in study.copy_trainable(whole).state_dict().items()
+    }
     with torch.no_grad():
-        for tensor in study.tuned(whole).parameters():
+        for tensor in study.copy_trainable(whole).parameters():
             tensor.zero_()
-    after = study.tuned(whole).state_dict()
-    last = [name for name in before if name.startswith(f"{len(study.tuned(whole)) - 1}.")]
+    after = study.copy_trainable(whole).state_dict()
+    last = [name for name in before if name.startswith(f"{len(study.copy_trainable(whole)) - 1}.")]
     assert len(last) == 2  # the new layer, which each training draws
     for name in before.keys() - last:
         assert torch.equal(before[name], after[name]), name
@@ -94,5 +96,5 @@ def test_features_once_trained_and_packed(weights, tmp_path, monkeypatch):
     (run,) = open_contest(packed)["images"]
     assert run.table.epochs.tolist() == [1, 2, 3, 4]
     assert {"gen", "nn_distance", HEAD, MEAN, WEIGHTS, EMBEDDED} < {*run.others}
-    (told,) = json.loads((packed / "contest.json").read_text())["trainings"]["images"]
-    assert [row["epoch"] for row in told["log"]] == [0.5, 1.0, 1.5, 2.0]
+    (found,) = json.loads((packed / "contest.json").read_text())["trainings"]["images"]
+    assert [row["epoch"] for row in found["log"]] == [0.5, 1.0, 1.5, 2.0]

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel
 
 from experiments.contest import intents as study
+from experiments.contest.packing import DONE
 from experiments.contest.runs import HEAD, MEAN, WEIGHTS
 from snapsure import SnapshotStore, compare
 from snapsure.evaluation._archive import open_contest
@@ -101,11 +102,11 @@ def test_queries_are_read_as_they_are_divided(model, data):
     assert queries.intents == INTENTS
     assert queries.train[1].bincount().tolist() == [PER_INTENT] * INTENTS
     assert queries.test[1].tolist() == [0] * 30 + [1] * 30 + [2] * 30 + [study.NOWHERE] * 20
-    tokens, labels = study.some(queries.train, SMALL)
+    tokens, labels = study.select(queries.train, SMALL)
     assert labels.bincount().tolist() == [12] * INTENTS
-    again, _ = study.some(queries.train, SMALL)
+    again, _ = study.select(queries.train, SMALL)
     assert torch.equal(tokens, again)
-    everything = study.some(queries.train, study.Size("intents", None, 1, 1.0))
+    everything = study.select(queries.train, study.Size("intents", None, 1, 1.0))
     assert torch.equal(everything[0], queries.train[0])
 
 
@@ -127,7 +128,7 @@ def test_killed_in_an_epoch_it_ends_with_the_same_bits(model, data, tmp_path):
     assert list(recorded(whole)) == [6, 12, 18, 24, 30, 36]
     assert alone(model, data, killed, 25) == -9
     assert list(recorded(killed)) == [6, 12, 18, 24]
-    assert not (killed / study.DONE).exists()
+    assert not (killed / DONE).exists()
     partial = killed / "checkpoints" / "checkpoint-27"  # as if it had been killed in writing one
     partial.mkdir()
     (partial / "model.safetensors").write_bytes(b"half")
@@ -136,8 +137,8 @@ def test_killed_in_an_epoch_it_ends_with_the_same_bits(model, data, tmp_path):
     for epoch in recorded(whole):
         logits = [study.RecordedLogits(one / "validation").read(epoch) for one in (whole, killed)]
         assert torch.equal(*logits)
-    one, two = (json.loads((folder / study.DONE).read_text()) for folder in (whole, killed))
-    losses = [[row["loss"] for row in told["log"] if "loss" in row] for told in (one, two)]
+    one, two = (json.loads((folder / DONE).read_text()) for folder in (whole, killed))
+    losses = [[row["loss"] for row in found["log"] if "loss" in row] for found in (one, two)]
     assert losses[0] == losses[1]
     assert losses[0][-1] < losses[0][0]
 
@@ -148,8 +149,7 @@ def test_trained_packed_and_compared(model, data, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "SEEDS", range(2))
     monkeypatch.setattr(study, "BATCH", 4)
     out, packed = tmp_path / "runs", tmp_path / "packed"
-    queries = study.read(data, model)
-    study.trained(model, queries, SMALL, 0, out)
+    study.main(model, data, out, seed=[0])
     study.main(model, data, out, packed=packed)  # seed 1 is not trained: it is left out
     assert json.loads((packed / "contest.json").read_text())["runs"] == {
         "intents-few": 1,

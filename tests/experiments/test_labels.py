@@ -19,14 +19,14 @@ from tests.support.tasks import make_small_task
 
 def test_a_fifth_has_another_class_and_the_same_every_time():
     labels = torch.arange(1000) % 10
-    changed = study.mislabelled(labels, 10)
+    changed = study.mislabel(labels, 10)
     wrong = changed != labels
     assert int(wrong.sum()) == 200
     assert changed.min() >= 0
     assert changed.max() <= 9
     moved = ((changed - labels) % 10)[wrong]
     assert {*moved.tolist()} == {*range(1, 10)}
-    assert torch.equal(changed, study.mislabelled(labels, 10))
+    assert torch.equal(changed, study.mislabel(labels, 10))
 
 
 def network():
@@ -48,10 +48,10 @@ def languages(monkeypatch):
 
 
 def test_ambiguous_is_a_word_with_a_hundredth_of_its_frequency_elsewhere(languages):
-    known = contest.frequencies()
+    known = contest.read_frequencies()
     assert "is" not in known  # too short
     assert known["gamma"] == [(0.25, 1), (0.2, 0), (0.01, 2)]
-    found = {word for word, some in known.items() if contest.ambiguous(some)}
+    found = {word for word, some in known.items() if contest.is_ambiguous(some)}
     assert found == {"beta", "gamma"}  # alpha: 0.004 of 0.5
 
 
@@ -72,8 +72,8 @@ def test_words_are_wrong_in_training_alone(languages, monkeypatch, train, moved)
 @pytest.mark.slow
 def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     dropping = replace(make_small_task(), network=network)
-    monkeypatch.setattr(study, "task_of", lambda name, packages: dropping)
-    monkeypatch.setattr(study, "POINTS", 150)
+    monkeypatch.setattr(study, "make_task", lambda name, packages: dropping)
+    monkeypatch.setattr(study, "EXAMPLES", 150)
     out, packed = tmp_path / "runs", tmp_path / "packed"
     study.main(out, ["words-second"])
     files = sorted(out.rglob("training.json"))

@@ -12,7 +12,7 @@ from experiments.passes import __main__ as study
 from experiments.passes import labels as study_of_labels
 from experiments.passes import tasks, trainings
 from experiments.passes.tasks import image_network
-from experiments.passes.trainings import place
+from experiments.passes.trainings import locate_training
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from snapsure.paper import data
@@ -22,7 +22,7 @@ from tests.support.tasks import make_small_task
 
 @pytest.mark.slow
 def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "task_of", make_small_task)
+    monkeypatch.setattr(study, "make_task", make_small_task)
     out, packed = tmp_path / "runs", tmp_path / "packed"
     study.main(out, ["words"], seed=[0])
     files = sorted(out.rglob("training.json"))
@@ -57,7 +57,7 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_study_of_labels_writes_what_is_finished(tmp_path, monkeypatch):
-    monkeypatch.setattr(study_of_labels, "task_of", make_small_task)
+    monkeypatch.setattr(study_of_labels, "make_task", make_small_task)
     out, results = tmp_path / "runs", tmp_path / "results.json"
     study_of_labels.main(out, ["words"], seed=[0])
     study_of_labels.main(out, ["words"], results=results)  # of seeds 1 and 2 nothing is trained
@@ -67,7 +67,7 @@ def test_the_study_of_labels_writes_what_is_finished(tmp_path, monkeypatch):
     assert len(found) == 7
     for name in ("second network", "student 0.25"):
         old, p = (
-            torch.from_numpy(np.load(place(out / "words" / "seed-0", one) / "logits.npy"))
+            torch.from_numpy(np.load(locate_training(out / "words" / "seed-0", one) / "logits.npy"))
             .double()
             .softmax(dim=1)
             .numpy()
@@ -141,6 +141,4 @@ def test_images_of_the_packages_sprites(tmp_path):
     shown = (task.train[0][2, :, 5, 7] + 1) * 128
     assert shown.tolist() == pixels[2, 5 * 32 + 7].tolist()
     assert image_network(10)(task.test[0]).shape == (3, 10)
-    assert {*tasks._mirrored(task.train[0]).flatten().tolist()} == {
-        *task.train[0].flatten().tolist()
-    }
+    assert {*tasks._mirror(task.train[0]).flatten().tolist()} == {*task.train[0].flatten().tolist()}

@@ -16,14 +16,14 @@ from snapsure.paper.train import open_logits
 from snapsure.scoring._recorded import score_recorded
 from tests.support.tiny import TINY
 
-POINTS = 60
+EXAMPLES = 60
 PACKED = Path(__file__).parents[2] / "results" / "regime"
 
 
 @pytest.mark.slow
 def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     monkeypatch.setitem(recipes._SMALL, "cpu-full", TINY)
-    monkeypatch.setattr(regime, "POINTS", POINTS)
+    monkeypatch.setattr(regime, "EXAMPLES", EXAMPLES)
     study = Study("cifar10", "cpu-full", tmp_path / "runs", cifar)
     claim(study)
     parts = study.load(lambda line: None)
@@ -38,12 +38,12 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     assert len(runs) == 2
     for seed, run in enumerate(runs):
         whole = score_recorded(open_logits(study.folder(seed)))
-        assert np.array_equal(run.table.errors, whole.errors[:POINTS])
+        assert np.array_equal(run.table.errors, whole.errors[:EXAMPLES])
         assert run.table.epochs.tolist() == [*range(1, TINY.epochs + 1)]
         assert {"deep_knn", "nn_distance", "gen", "mean weights"} <= {*run.others}
     about = json.loads((tmp_path / "packed/contest.json").read_text())
-    (told,) = about["trainings"].values()
-    assert [one["test_error"] for one in told] == [
+    (found,) = about["trainings"].values()
+    assert [one["test_error"] for one in found] == [
         score_recorded(open_logits(study.folder(seed))).errors.mean() for seed in (0, 1)
     ]
 

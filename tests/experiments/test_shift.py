@@ -35,7 +35,7 @@ def test_every_shift_is_of_whole_pixels_and_grows():
     ramp = torch.linspace(40, 200, 32).view(1, 1, 32, 1).expand(2, 32, 32, 3)
     drawn = torch.randint(0, 40, ramp.shape, generator=torch.Generator().manual_seed(1))
     pixels = (ramp + drawn).to(torch.uint8)
-    found = {(name, level): made for name, level, made in shift.shifted(pixels)}
+    found = {(name, level): made for name, level, made in shift.shift_images(pixels)}
     assert torch.equal(found.pop((shift.CLEAN, 0)), pixels)
     assert len(found) == 4 * 3
     for name in shift.SHIFTS:
@@ -60,10 +60,10 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     study, parts = trained
     result = tmp_path / "shift.json"
     shift.main(study.out, cifar, result, points=JUDGED, every=2)
-    told = json.loads(result.read_text())["cifar10"]
-    assert (told["networks"], told["points"], told["learnt_from"]) == (["seed-0"], 60, TEST - 60)
-    assert told["snapshots"] == TINY.epochs // 2
-    rows = {(row["shift"], row["severity"]): row for row in told["rows"]}
+    about = json.loads(result.read_text())["cifar10"]
+    assert (about["networks"], about["points"], about["learnt_from"]) == (["seed-0"], 60, TEST - 60)
+    assert about["snapshots"] == TINY.epochs // 2
+    rows = {(row["shift"], row["severity"]): row for row in about["rows"]}
     assert len(rows) == 13
     folder = study.folder(0)
     store = SnapshotStore(folder / "snapshots")
@@ -84,8 +84,8 @@ def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path
     before = (folder / "shift-60-2").stat().st_mtime_ns
     shift.main(study.out, cifar, result, points=JUDGED, every=2)  # nothing is scored again
     assert (folder / "shift-60-2").stat().st_mtime_ns == before
-    assert json.loads(result.read_text())["cifar10"] == told
-    lines = results.tabulate_shifts(told).splitlines()
+    assert json.loads(result.read_text())["cifar10"] == about
+    lines = results.tabulate_shifts(about).splitlines()
     assert len(lines) == 2 + 13
     estimate = ways["AES"]["eaurc_saved"][0][0]
     assert f"{estimate:+.1f}" in next(line for line in lines if line.startswith("| jpeg 3 |"))

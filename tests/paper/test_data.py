@@ -82,7 +82,7 @@ def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
     write_parquet(tmp_path / "train.parquet", 0, 25)
     monkeypatch.setattr(data, "_CHUNK", 10)
     decoded = []
-    whole = data._pixels
+    whole = data._decode_image
 
     def counted(content, side):
         if len(decoded) == stop:
@@ -90,7 +90,7 @@ def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
         decoded.append(content)
         return whole(content, side)
 
-    monkeypatch.setattr(data, "_pixels", counted)
+    monkeypatch.setattr(data, "_decode_image", counted)
     stop = 15
     with pytest.raises(KeyboardInterrupt):
         data.load("cifar10", "train", tmp_path)

@@ -51,7 +51,7 @@ def short(tmp_path_factory):
         patched.setattr(demo, "EPOCHS", 5)
         patched.setattr(demo, "SEEDS", (0, 1))
         patched.setattr(demo, "RISK", 0.3)
-        patched.setattr(demo, "side_by_side", in_this_process)
+        patched.setattr(demo, "run_side_by_side", in_this_process)
         demo.run(folder, Console(file=output, width=100), said.append)
     return folder, output.getvalue(), said
 

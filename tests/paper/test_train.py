@@ -118,9 +118,9 @@ def test_the_parts_of_a_pass_are_an_epoch_each(cifar, tmp_path, fabric):
         assert abs(len(first) - len(second)) <= recipe.batch
     assert not torch.equal(seen[0], seen[2])
     whole = replace(training, recipe=replace(recipe, parts=1))
-    assert torch.equal(torch.cat(whole.batches(3)), torch.cat(seen[2:]))
+    assert torch.equal(torch.cat(whole.draw_batches(3)), torch.cat(seen[2:]))
     with pytest.raises(InvalidInput, match="must fill 9 batches of 32 images, got 150 images"):
-        replace(training, recipe=replace(recipe, parts=9)).batches(1)
+        replace(training, recipe=replace(recipe, parts=9)).draw_batches(1)
 
 
 def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):

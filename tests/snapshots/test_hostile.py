@@ -13,7 +13,7 @@ from torch import nn
 from snapsure import Recorder, SnapshotStore, score
 from snapsure.cli import _data
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
-from snapsure.evaluation._archive import finish, open_contest
+from snapsure.evaluation._archive import open_contest, write_manifest
 from snapsure.table._packed import unpack
 from tests.support.refusals import refuses
 
@@ -168,7 +168,7 @@ def test_a_small_archive_that_unpacks_to_a_lot(tmp_path):
     size = zipped(path, "epochs.npy")
     with refuses_bomb(path, size, "the archive again"):
         unpack(path)
-    finish({"words": 1}, {}, tmp_path)
+    write_manifest({"words": 1}, {}, tmp_path)
     with refuses_bomb(path, size, "the archive again"):
         open_contest(tmp_path)
 

@@ -48,11 +48,11 @@ def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Pa
     """Write a contest."""
     for name, some in runs.items():
         for i, run in enumerate(some):
-            pack(run, place(folder, name, i))
-    finish({name: len(some) for name, some in runs.items()}, about, folder)
+            pack(run, locate_run(folder, name, i))
+    write_manifest({name: len(some) for name, some in runs.items()}, about, folder)
 
 
-def place(folder: Path, name: str, seed: int) -> Path:
+def locate_run(folder: Path, name: str, seed: int) -> Path:
     """Where a run lies."""
     return folder / name / f"seed-{seed}.npz"
 
@@ -63,10 +63,10 @@ def pack(run: Run, path: Path) -> None:
     write_arrays(path, _arrays(run))
 
 
-def finish(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
+def write_manifest(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
     """Write the manifest that makes a folder of runs a contest."""
     names = counts.keys() - about.get("known", {}).keys()
-    paths = [place(folder, name, i) for name in sorted(names) for i in range(counts[name])]
+    paths = [locate_run(folder, name, i) for name in sorted(names) for i in range(counts[name])]
     files = {path.relative_to(folder).as_posix(): _files.sha256(path) for path in paths}
     content = {**about, "runs": dict(counts), "files": files}
     _files.write_bytes(folder / ABOUT, _json.text(content) + b"\n")
@@ -84,7 +84,8 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
     try:
         whole = {
             name: [
-                _read(folder, place(folder, name, i), about["files"], renamed) for i in range(count)
+                _read(folder, locate_run(folder, name, i), about["files"], renamed)
+                for i in range(count)
             ]
             for name, count in counts.items()
             if name not in known
