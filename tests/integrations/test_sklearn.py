@@ -21,8 +21,9 @@ from sklearn.ensemble import (
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectKBest
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -322,6 +323,49 @@ def test_epochs_of_a_network_as_a_table():
     assert table.epochs.tolist() == [1, 2, 3, 4]
     assert np.array_equal(table.labels, [copy.predict(NEW[0]) for copy in copies])
     assert np.array_equal(table.y_hat, model.predict(NEW[0]))
+
+
+@pytest.mark.parametrize(
+    "name", ["histogram", "adaboost", "linear", "pipeline", "linear by epochs"]
+)
+def test_a_trained_classifier_is_not_trained_again(name):
+    """All examples are held out; a frozen one keeps its training through `clone`."""
+    (x, y), half = TRAIN, slice(600)
+    trained = MODELS[name]().fit(x[half], y[half])
+    before = trained.predict_proba(NEW[0])
+    frozen = SelectiveEstimator(FrozenEstimator(trained), 0.5, random_state=0)
+    models = [SelectiveEstimator(trained, 0.5, prefit=True, random_state=0), clone(frozen)]
+    answers = [model.fit(x[600:], y[600:]).decide(NEW[0]) for model in models]
+    assert all(map(np.array_equal, *answers))
+    for model in models:
+        assert model.threshold_.n == 300  # half of all
+        np.testing.assert_array_equal(model.predict_proba(NEW[0]), before)
+        assert (model.decide(NEW[0]).label == np.asarray(trained.predict(NEW[0])).ravel()).all()
+    if name.startswith("linear"):  # epochs that have passed cannot be read
+        assert models[0].stages_ == [1]
+
+
+def test_a_trained_search_has_the_stages_of_its_best():
+    search = GridSearchCV(MODELS["gradient"](), {"n_estimators": [3, 6]}, cv=2).fit(*TRAIN)
+    model = SelectiveEstimator(FrozenEstimator(search), random_state=0).fit(*NEW)
+    assert model.estimator_ is search.best_estimator_
+    assert set(model.stages_) <= set(range(1, 7))
+
+
+def test_prefit_refuses_what_is_not_trained():
+    with refuses(InvalidInput, "`estimator`", "LogisticRegression", "FrozenEstimator"):
+        SelectiveEstimator(LogisticRegression(), prefit=True).fit(*TRAIN)
+
+
+def test_a_promise_that_is_not_possible_may_reject_all():
+    strict = SelectiveEstimator(LOGISTIC, 0.001, infeasible="reject", random_state=0).fit(*TRAIN)
+    assert not strict.decide(NEW[0]).accepted.any()
+    assert (strict.predict(NEW[0]) == -1).all()
+    assert (strict.threshold_.theta, strict.threshold_.n) == (np.inf, 180)
+    scores = cross_val_score(strict, *TRAIN, cv=2, error_score="raise")
+    assert scores.tolist() == [0, 0]
+    with refuses(InvalidInput, "`infeasible`", "got 'skip'"):
+        SelectiveEstimator(LOGISTIC, 0.001, infeasible="skip").fit(*TRAIN)
 
 
 LOGISTIC = LogisticRegression(max_iter=2000)

@@ -127,21 +127,38 @@ def train_stages(
         _require(model, "partial_fit", "Leave out `epochs`, or choose another classifier.")
         return _train_by_epoch(model, X, y, epochs, stages, seed)
 
-    fitted = clone(model).fit(X, y)
-    _require(fitted, "predict_proba", _NO_PROBABILITIES)
-    if stages > 1 and is_boosted(fitted):
-        try:
-            return BoostedStages(fitted, stages)
-        except InvalidInput as error:
-            message = str(error).replace("`model`", "`estimator`")
-            raise InvalidInput(f"{message} Or pass stages=1 to use its final state.") from None
-    if stages > 1 and hasattr(fitted, "staged_predict_proba"):
-        return PredictedStages(fitted, stages, X[:1])
-    if stages > 1 and hasattr(fitted, "partial_fit") and hasattr(fitted, "n_iter_"):
+    found = read_stages(clone(model).fit(X, y), X, stages=stages)
+    fitted = found.model
+    is_single = stages > 1 and isinstance(found, CopiedStages)
+    if is_single and hasattr(fitted, "partial_fit") and hasattr(fitted, "n_iter_"):
         if "early_stopping" in model.get_params():
             model.set_params(early_stopping=False)  # n_iter_ says how many epochs it takes
         return _train_by_epoch(model, X, y, int(fitted.n_iter_), stages, seed)
-    return CopiedStages({1: fitted})
+    return found
+
+
+def read_stages(model: Any, X: Any, *, stages: int) -> Stages:
+    """Return the stages that a trained classifier has built in, or its final state alone.
+
+    `X` are inputs of the classifier; one is enough to count its stages.
+    """
+    if isinstance(model, BaseSearchCV):
+        refuse_no_refit(model, "estimator")
+        model = model.best_estimator_
+    if isinstance(model, Pipeline) and len(model) > 1:
+        before, (name, last) = model[:-1], model.steps[-1]
+        return PipelineStages(before, name, read_stages(last, before.transform(X), stages=stages))
+
+    _require(model, "predict_proba", _NO_PROBABILITIES)
+    if stages > 1 and is_boosted(model):
+        try:
+            return BoostedStages(model, stages)
+        except InvalidInput as error:
+            message = str(error).replace("`model`", "`estimator`")
+            raise InvalidInput(f"{message} Or pass stages=1 to use its final state.") from None
+    if stages > 1 and hasattr(model, "staged_predict_proba"):
+        return PredictedStages(model, stages, X[:1])
+    return CopiedStages({1: model})
 
 
 def _train_by_epoch(

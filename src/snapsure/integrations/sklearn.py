@@ -5,7 +5,7 @@ answers, and keeps a promised error rate among those it gives. It does not need 
 """
 
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import (  # type: ignore[import-untyped]
@@ -13,6 +13,8 @@ from sklearn.base import (  # type: ignore[import-untyped]
     ClassifierMixin,
     MetaEstimatorMixin,
 )
+from sklearn.exceptions import NotFittedError  # type: ignore[import-untyped]
+from sklearn.frozen import FrozenEstimator  # type: ignore[import-untyped]
 from sklearn.utils import (  # type: ignore[import-untyped]
     _safe_indexing,
     check_random_state,
@@ -25,10 +27,10 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d  # type: igno
 from snapsure import _validate
 from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.decisions import Platt, Threshold
-from snapsure.errors import InvalidInput
+from snapsure.errors import Infeasible, InvalidInput, NotFitted
 from snapsure.estimators import Estimator, Final
 from snapsure.evaluation._choose import choose_estimator
-from snapsure.integrations._stages import train_stages
+from snapsure.integrations._stages import Stages, read_stages, train_stages
 from snapsure.table import ScoreTable
 
 __all__ = ["Decision", "SelectiveEstimator"]
@@ -65,6 +67,9 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
     Parameters
     ----------
     estimator : classifier with `predict_proba`, or a Pipeline or a search over one
+        One that is trained already is passed as `FrozenEstimator(model)`, or with `prefit=True`:
+        then `fit` holds out all the examples, which the classifier must not have seen. `clone` and
+        cross-validation keep the training of a `FrozenEstimator` alone.
         A search (`GridSearchCV`) finds the best model on the examples that are not held out, and
         that model is trained once more. Stages are available for scikit-learn's gradient boosting,
         XGBoost, LightGBM, CatBoost, for classifiers with `staged_predict_proba`, and for those with
@@ -83,6 +88,11 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         takes (its `n_iter_`), for which it is trained twice.
     passes : int, optional
         The most stages that an answer may use.
+    prefit : bool
+        Whether `estimator` is trained already.
+    infeasible : "raise" or "reject"
+        What to do where the held-out examples cannot promise the risk: raise `Infeasible`, or send
+        all examples to review, so that a search or a cross-validation continues.
     reject : int, float or str
         What `predict` returns for examples to send to review: a number where classes are numbers, a
         string where they are strings, and none of the classes.
@@ -102,7 +112,8 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
     calibration_ : Platt or None
         From its confidence to a probability; None where it is one already.
     threshold_ : Threshold or None
-        It holds the promise; None without `risk`.
+        It holds the promise; None without `risk`. Where no promise is possible (`infeasible=
+        "reject"`), it accepts nothing: `theta` is infinite.
     stages_ : list of int
         The stages that an answer uses.
 
@@ -128,6 +139,8 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         stages: int = 50,
         epochs: int | None = None,
         passes: int | None = None,
+        prefit: bool = False,
+        infeasible: Literal["raise", "reject"] = "raise",
         reject: float | str = -1,
         random_state: Any = None,
     ) -> None:
@@ -138,6 +151,8 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         self.stages = stages
         self.epochs = epochs
         self.passes = passes
+        self.prefit = prefit
+        self.infeasible = infeasible
         self.reject = reject
         self.random_state = random_state
 
@@ -148,6 +163,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         ------
         Infeasible
             If the held-out examples cannot prove the risk; the message says which they can.
+            With `infeasible="reject"`, all examples go to review instead.
         InvalidInput
             If a parameter breaks its rule, or the classifier has no probabilities.
         """
@@ -158,7 +174,9 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         random = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
 
         # Rows to train on, to choose an estimator by, and (with a risk) to promise by.
-        held = random.permutation(_hold_out(y, self.held_out, random))
+        is_trained = self.prefit or isinstance(self.estimator, FrozenEstimator)
+        some = np.arange(y.size) if is_trained else _hold_out(y, self.held_out, random)
+        held = random.permutation(some)
         if held.size < 2:
             raise InvalidInput(
                 "`X` must have examples to train on and examples to hold out, got "
@@ -168,14 +186,31 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         cut = held.size if self.risk is None else held.size // 2
         choose, promise = np.sort(held[:cut]), np.sort(held[cut:])
 
-        self._train(_safe_indexing(X, train), y[train], int(random.integers(2**31)))
+        seed = int(random.integers(2**31))
+        if is_trained:
+            self._stages = self._read_trained(X)
+        else:
+            self._stages = train_stages(
+                self.estimator,
+                _safe_indexing(X, train),
+                y[train],
+                stages=self.stages,
+                epochs=self.epochs,
+                seed=seed,
+            )
+        self.estimator_ = self._stages.model
+        self.classes_ = np.asarray(self.estimator_.classes_)
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if getattr(self.estimator_, name, None) is not None:
+                setattr(self, name, getattr(self.estimator_, name))
+
         table = self._stages.table(_safe_indexing(X, choose), y[choose])
         self._choose(table, int(random.integers(2**31)))
         self.threshold_ = None
         if self.risk is not None:
             table = self._stages.table(_safe_indexing(X, promise), y[promise])
-            confidence = self._confidence(table)
-            self.threshold_ = Threshold.at_risk(confidence, table.errors, self.risk, self.delta)
+            self.threshold_ = self._promise(self._confidence(table), table.errors, self.risk)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -231,6 +266,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         _validate.fraction(self.delta, "delta", open_above=True)
         _validate.fraction(self.held_out, "held_out", open_above=True)
         _validate.count(self.stages, "stages")
+        _validate.choice(self.infeasible, ("raise", "reject"), "infeasible")
         for name in ("epochs", "passes"):
             if getattr(self, name) is not None:
                 _validate.count(getattr(self, name), name)
@@ -251,16 +287,26 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
                 "another value."
             )
 
-    def _train(self, X: Any, y: Array, seed: int) -> None:
-        self._stages = train_stages(
-            self.estimator, X, y, stages=self.stages, epochs=self.epochs, seed=seed
-        )
-        self.estimator_ = self._stages.model
-        self.classes_ = np.asarray(self.estimator_.classes_)
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if getattr(self.estimator_, name, None) is not None:
-                setattr(self, name, getattr(self.estimator_, name))
+    def _read_trained(self, X: Any) -> Stages:
+        model = self.estimator
+        model = model.estimator if isinstance(model, FrozenEstimator) else model
+        try:
+            check_is_fitted(model)
+        except NotFittedError:
+            raise NotFitted(
+                f"`estimator` must be trained with prefit=True, got {type(model).__name__} that is "
+                "not. Train it first; where `clone` makes it new, pass FrozenEstimator(model)."
+            ) from None
+        return read_stages(model, X, stages=self.stages)
+
+    def _promise(self, confidence: Floats, errors: Bools, risk: float) -> Threshold:
+        try:
+            return Threshold.at_risk(confidence, errors, risk, self.delta)
+        except Infeasible:
+            if self.infeasible == "raise":
+                raise
+            # What accepts nothing keeps every promise.
+            return Threshold(np.inf, 0.0, risk=risk, delta=self.delta, n=errors.size)
 
     def _choose(self, table: ScoreTable, seed: int) -> None:
         n, wrong = table.y_hat.size, int(table.errors.sum())
