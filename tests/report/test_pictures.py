@@ -11,14 +11,16 @@ from PIL import Image
 
 from snapsure import ScoreTable, compare, evaluate
 from snapsure.errors import InvalidInput
-from snapsure.evaluation import choose, trajectories
+from snapsure.evaluation import trajectories
 from snapsure.evaluation._trajectories import best_curve
 from snapsure.metrics import rc_curve
 from snapsure.report import charts, pictures
-from snapsure.report.charts import COLOURS, kind_of
-from snapsure.report.findings import find
+from snapsure.report.accept import accept
+from snapsure.report.chapter import Row
+from snapsure.report.charts import COLOURS, find_kind
 from snapsure.report.pictures import Box, place_labels
-from tests.support.report import scored
+from snapsure.report.sections import count_bins, state_probabilities
+from tests.support.report import chapter_of, scored
 
 GROUPS = ("the surest", "the least sure")
 
@@ -67,9 +69,12 @@ def styles(spec, channel):
 
 
 def test_a_method_has_one_colour_and_one_dash_everywhere(table, comparison):
-    found = find(table, choose(table, risk=0.3), 0.3)
+    chapter = chapter_of(table, 0.3)
+    curves = next(block for block in accept(chapter) if isinstance(block, Row)).blocks[0].spec
+    stated = state_probabilities(chapter)
+    bins = {name: count_bins(p, chapter.rest.errors) for name, p in stated.items()}
     specs = {
-        "page, curves": charts.draw_risk(found, 0.8),
+        "page, curves": curves,
         "page, board": charts.draw_board(comparison.pooled),
         "page, evaluation": charts.draw_board(evaluate(table).boards["softmax"]),
         "figure": pictures.draw_panels(*curves_of(table)),
@@ -77,12 +82,12 @@ def test_a_method_has_one_colour_and_one_dash_everywhere(table, comparison):
     }
     for where, spec in specs.items():
         pairs = styles(spec, "color")
-        assert pairs == {(name, COLOURS[kind_of(name)]) for name, _ in pairs}, where
+        assert pairs == {(name, COLOURS[find_kind(name)]) for name, _ in pairs}, where
         assert COLOURS["AES"] in dict(pairs).values(), where
-    reliability = charts.draw_reliability(found)
-    assert dict(styles(reliability, "color"))[found.method] == COLOURS[found.method]
+    reliability = charts.draw_reliability(bins)
+    assert dict(styles(reliability, "color"))[chapter.method] == COLOURS[chapter.method]
     dashes = [
-        dict(styles(spec, "strokeDash"))[found.method]
+        dict(styles(spec, "strokeDash"))[chapter.method]
         for spec in (specs["page, curves"], reliability)
     ]
     assert dashes[0] == dashes[1]
@@ -91,7 +96,7 @@ def test_a_method_has_one_colour_and_one_dash_everywhere(table, comparison):
 def test_methods_that_meet_differ_in_colour():
     assert len({*COLOURS.values()}) == len(COLOURS)
     names = ("PES (paper)", "final softmax", "AES, calibrated", "AESthetics")
-    assert [kind_of(name) for name in names] == ["PES", "final", "AES", "other"]
+    assert [find_kind(name) for name in names] == ["PES", "final", "AES", "other"]
 
 
 def test_risk_coverage_curves_are_those_given(table):
@@ -134,7 +139,7 @@ def test_trajectories_are_those_given(table):
 
 def test_named_are_the_best_of_each_price_and_the_reference(comparison):
     board = comparison.pooled
-    named = pictures.rows_to_name(board)
+    named = pictures.choose_rows_to_name(board)
     assert board["final"] in named
     for row in named:
         rivals = [each for each in board.rows if round(each.passes) == round(row.passes)]

@@ -1,10 +1,14 @@
 """Tables that a report is made of, and its page in a real browser."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from snapsure import ScoreTable
+from snapsure.errors import Infeasible
+from snapsure.evaluation import choose
+from snapsure.report.chapter import Chapter
+from snapsure.report.examples import Examples
 
 FLAGS = [
     "--no-sandbox",
@@ -51,6 +55,15 @@ def spoilt(n=900):
     wrong = rng.random(n) > 1 / (1 + np.exp(-(1 + 2 * ease)))
     kappa = 1 / (1 + np.exp(-(ease + noise)))
     return ScoreTable({"softmax": kappa}, np.zeros((30, n), int), wrong.astype(int))
+
+
+def chapter_of(table, risk=0.15, **options):
+    """Return the chapter of a table, with the threshold that promises a risk."""
+    choice = choose(table)
+    with suppress(Infeasible):
+        choice = choice.promise(table, risk)
+    examples = Examples.of(table.y_hat.size, None, None, None)
+    return Chapter("", table, choice, risk, examples, **options)
 
 
 @contextmanager

@@ -6,13 +6,19 @@ A method has one colour, that of the registry, and one dash in every chart.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from snapsure._types import Floats, Ints
 from snapsure.estimators import registry
-from snapsure.evaluation import Board
-from snapsure.report.findings import BINS, HINDSIGHT, Findings, Recommendation, final_name, plain
-from snapsure.report.tables import percent, write_limit
+from snapsure.evaluation import Board, Trajectories
+from snapsure.metrics import RCCurve
+from snapsure.report.tables import write_limit
 
 Spec = dict[str, Any]
 
+HINDSIGHT = "κ*"
+LEAST_COVERAGE = 0.05  # of the page's curves: below it they are noise
+BINS = 10  # of stated probability
 GUIDE = "#8a8a8a"  # lines that help to read the others
 COLOURS = {name: registry.get(name).colour for name in ("AES", "PES", "LES", "final")} | {
     "other": GUIDE
@@ -26,132 +32,98 @@ _DASHES = {"AES": [9, 3], "PES": [2, 2], "LES": _SOLID, "final": [5, 2], "other"
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "cross")
 _HEIGHT = 260
 _ZOOM = 4  # error limits that the axis of risk shows
+_CURVE_POINTS = 200  # what the page can show
 _LEGEND = {"title": None, "orient": "top", "symbolOpacity": 1, "labelFontSize": 12}
 LINE_LEGEND = {**_LEGEND, "symbolType": "stroke", "symbolSize": 300}
 
 
-def kind_of(name: str) -> str:
+def find_kind(name: str) -> str:
     """Return the kind of a method or a curve by its first word: AES for "AES, calibrated"."""
     first = name.partition(" ")[0].rstrip(",")
     return first if first in COLOURS else "other"
 
 
-def draw_accepted(advice: Recommendation) -> Spec:
-    """Draw what is accepted and what is sent to review, recommended against the final κ."""
-    final = final_name(advice.kappa)
-    shares = {final: advice.final_accepted}
-    if advice.method != "final":
-        shares = {advice.method: advice.accepted, **shares}
-    rows: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "share": share or 0.0,
-            "label": percent(share) if share else "cannot keep this limit",
-        }
-        for name, share in shares.items()
-    ]
-    x = _axis("share", "share of all answers", [0, 1], format="%", tickCount=5)
-    y = {"field": "name", "type": "nominal", "title": None, "sort": None} | {
-        "axis": {"labelFontSize": 14, "ticks": False, "domain": False, "labelPadding": 8}
-    }
-    whole = {**{key: x[key] for key in ("type", "scale", "axis", "title")}, "datum": 1}
-    thick = {"height": {"band": 0.7}}
-    inside = [row for row in rows if row["share"] > 0.3]
-    outside = [row for row in rows if row["share"] <= 0.3]
-    text = {"fontSize": 14, "fontWeight": 600}
-    within = {**text, "align": "right", "dx": -8, "color": "white"}
-    return {
-        **_chart("Share of answers accepted at the error limit; the others are sent to review"),
-        "height": 38 * len(rows),
-        "data": {"values": plain(rows)},
-        "layer": [
-            _layer("bar", {**thick, "color": GUIDE, "opacity": 0.16}, x=whole, y=y),
-            _layer("bar", thick, x=x, y=y, color=_colour("name", shares, None)),
-            *(
-                _layer("text", look, some, x=x, y=y, text={"field": "label"})
-                for look, some in ((within, inside), ({**text, "align": "left", "dx": 8}, outside))
-                if some
-            ),
-        ],
-    }
+def draw_risk(
+    curves: Mapping[str, RCCurve],
+    best: RCCurve,
+    limit: float,
+    chosen: tuple[float, float] | None,
+    coverage: float,
+) -> Spec:
+    """Draw risk against coverage, the error limit, the chosen point, and where the slider is.
 
-
-def draw_risk(found: Findings, coverage: float) -> Spec:
-    """Draw risk against coverage, the error limit, the chosen point, and where the slider is."""
-    rows = curve_rows(found.curves)
-    top = min(1.05 * max(row["risk"] for row in rows), _ZOOM * found.risk)
-    layers = rc_layers([*found.curves], top, least=0.05)
+    The first curve is that of the confidence that is deployed.
+    """
+    rows = list_points({**curves, HINDSIGHT: best}, _CURVE_POINTS, LEAST_COVERAGE)
+    top = min(1.05 * max(row["risk"] for row in rows), _ZOOM * limit)
+    layers = draw_curves(list(curves), top, LEAST_COVERAGE)
     x, y = (layers[1]["encoding"][axis] for axis in ("x", "y"))
 
-    limit = [{"risk": found.risk, "label": f"error limit {write_limit(found.risk)}"}]
+    line = [{"risk": limit, "label": f"error limit {write_limit(limit)}"}]
     above = {"align": "left", "baseline": "bottom", "fontSize": 12, "x": 4, "dy": -3}
     layers += [
         _follow_slider(),
-        _layer("rule", {"strokeWidth": 1.5, "strokeDash": _DOTTED}, limit, y=y),
-        _layer("text", above, limit, y=y, text={"field": "label"}),
+        _layer("rule", {"strokeWidth": 1.5, "strokeDash": _DOTTED}, line, y=y),
+        _layer("text", above, line, y=y, text={"field": "label"}),
     ]
-    if found.chosen is not None:
-        at, risk = found.chosen
-        chosen = [{"coverage": at, "risk": risk, "label": f"recommended: {percent(at)} accepted"}]
-        colour = COLOURS[kind_of(next(iter(found.curves)))]
-        side = {"align": "right", "dx": -14} if at > 0.5 else {"align": "left", "dx": 12}
+    if chosen is not None:
+        at, risk = chosen
+        point = [{"coverage": at, "risk": risk, "label": "recommended"}]
+        dot = {"filled": True, "size": 110, "opacity": 1}
+        colour = COLOURS[find_kind(next(iter(curves)))]
+        # Curves rise to the right, so there is room below them.
+        side = {"align": "left", "dx": 9} if at < 0.75 else {"align": "right", "dx": 4}
         layers += [
-            _layer("point", {"filled": True, "size": 110, "color": colour}, chosen, x=x, y=y),
-            _layer("text", {**side, "dy": 12}, chosen, x=x, y=y, text={"field": "label"}),
-        ]
-    return {
-        **_chart("Risk against coverage of each confidence, with the error limit"),
-        "params": [{"name": "coverage", "value": coverage}],
-        "data": {"values": rows},
-        "layer": layers,
-    }
-
-
-def draw_difference(found: Findings, coverage: float) -> Spec:
-    """Draw how much less risk a method has than the final κ at the same coverage."""
-    fields = ("coverage", "risk", "low", "high")
-    rows = _rows(found.difference, fields)
-    x = _coverage(0.05)
-    title = f"risk: {found.method} − {final_name(found.kappa)}"
-    y = {"type": "quantitative", "title": title, "axis": {"format": "+.1%"}}
-    colour = COLOURS[kind_of(found.method)]
-    line = {"strokeWidth": 2, "color": colour, "strokeDash": _DASHES[kind_of(found.method)]}
-    return {
-        **_chart(f"{title}, with a 95 % band"),
-        "params": [{"name": "coverage", "value": coverage}],
-        "data": {"values": rows},
-        "layer": [
+            _layer("point", {**dot, "color": colour}, point, x=x, y=y),
             _layer(
-                "area",
-                {"opacity": 0.25, "color": colour},
+                "text",
+                {**side, "dy": 14, "fontSize": 12},
+                point,
                 x=x,
-                y={**y, "field": "low"},
-                y2={"field": "high"},
+                y=y,
+                text={"field": "label"},
             ),
-            _layer("line", line, x=x, y={**y, "field": "risk"}),
-            _zero(),
-            _follow_slider(),
-        ],
-    }
+        ]
+    about = "Risk against coverage of each confidence, with the error limit"
+    return _chart(about, layers, rows, coverage)
 
 
-def curve_rows(curves: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row per point of each curve."""
-    return [
-        {"score": name, **row}
-        for name, curve in curves.items()
-        for row in _rows(curve, ("coverage", "risk"))
+def draw_difference(difference: Any, method: str, final: str, coverage: float) -> Spec:
+    """Draw how much less risk a method has than the final κ at the same coverage, with its band."""
+    name = f"{method} − {final}"
+    fields = ("coverage", "risk", "low", "high")
+    rows = _list_rows({field: getattr(difference, field) for field in fields}, score=name)
+    x, style = _axis_of_coverage(LEAST_COVERAGE), _style("score", [name])
+    labels = {"labelExpr": "datum.value ? format(datum.value, '+.1%') : '0'"}
+    y = {"type": "quantitative", "title": "difference in risk", "axis": labels}
+    ends: Spec = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    layers = [
+        _layer("area", {"opacity": 0.25, "color": COLOURS[find_kind(method)]}, x=x, **ends),
+        _layer("line", {"strokeWidth": 2}, x=x, y={**y, "field": "risk"}, **style),
+        _draw_zero(),
+        _follow_slider(),
     ]
+    return _chart(f"Risk: {name}, with a 95 % band", layers, rows, coverage)
 
 
-def rc_layers(names: Iterable[str], top: float, ticks: int = 10, least: float = 0.0) -> list[Spec]:
+def list_points(
+    curves: Mapping[str, RCCurve], most: int, least: float = 0.0
+) -> list[dict[str, Any]]:
+    """Return a row per point of each curve: at most so many, from a coverage of `least` on."""
+    rows = []
+    for name, curve in curves.items():
+        first = int(np.searchsorted(curve.coverage, least - 1e-9))
+        at = np.unique(np.linspace(first, curve.coverage.size - 1, most).astype(np.int64))
+        rows += _list_rows({"coverage": curve.coverage[at], "risk": curve.risk[at]}, score=name)
+    return rows
+
+
+def draw_curves(names: Sequence[str], top: float, least: float = 0.0) -> list[Spec]:
     """Return the area below κ* and the curves: risk up to `top` against coverage from `least`."""
-    x = _coverage(least, ticks)
+    x = _axis_of_coverage(least)
     y = _axis("risk", "risk: share of errors", [0, top], format="%")
-    methods = [name for name in names if name != HINDSIGHT]
-    colour, dash = _colour("score", methods), _dash("score", methods)
     area = _layer("area", {"opacity": 0.2, "color": GUIDE}, x=x, y=y)
-    line = _layer("line", {"strokeWidth": 2}, x=x, y=y, color=colour, strokeDash=dash)
+    line = _layer("line", {"strokeWidth": 2}, x=x, y=y, **_style("score", names))
     return [
         area | {"transform": [{"filter": f"datum.score === '{HINDSIGHT}'"}]},
         line | {"transform": [{"filter": f"datum.score !== '{HINDSIGHT}'"}]},
@@ -160,26 +132,24 @@ def rc_layers(names: Iterable[str], top: float, ticks: int = 10, least: float = 
 
 def draw_board(board: Board) -> Spec:
     """Draw gain against price."""
-    return {
-        **_chart(f"Gain over {board.reference_label} against forward passes per answer"),
-        "layer": board_layers(board, {"padding": 12}),
-    }
+    about = f"Gain over {board.reference_label} against forward passes per answer"
+    return _chart(about, draw_results(board, {"padding": 12}))
 
 
-def board_top(board: Board) -> float:
+def find_top(board: Board) -> float:
     """Return how far a chart of gains goes, up and down."""
     return max(5.0, max(row.saved.high for row in board.rows))
 
 
-def board_layers(board: Board, scale: Mapping[str, Any]) -> list[Spec]:
+def draw_results(board: Board, scale: Mapping[str, Any]) -> list[Spec]:
     """Return a line at no gain, intervals, points, and ▼ for what is below the chart.
 
     `scale` completes the scale of passes.
     """
-    top = board_top(board)
+    top = find_top(board)
     rows: list[dict[str, Any]] = [
         {
-            **{"method": board.label(row), "kind": kind_of(row.method), "passes": row.passes},
+            **{"method": board.label(row), "kind": find_kind(row.method), "passes": row.passes},
             **{"gain": row.saved.estimate, "shown": max(row.saved.estimate, -top)},
             **{"low": max(row.saved.low, -top), "high": max(row.saved.high, -top)},
         }
@@ -194,7 +164,7 @@ def board_layers(board: Board, scale: Mapping[str, Any]) -> list[Spec]:
         [-MARGIN * top, MARGIN * top],
     )
     kinds = [kind for kind in COLOURS if any(row["kind"] == kind for row in rows)]
-    colour = _colour("kind", kinds, _LEGEND)
+    colour = _style("kind", kinds, _LEGEND)["color"]
     shapes = {"domain": kinds, "range": [_SHAPES[[*COLOURS].index(kind)] for kind in kinds]}
     shape = {"field": "kind", "type": "nominal", "scale": shapes, "legend": _LEGEND}
     dot = {"filled": True, "size": 50, "opacity": 1, "tooltip": True, "clip": False}
@@ -206,7 +176,7 @@ def board_layers(board: Board, scale: Mapping[str, Any]) -> list[Spec]:
         [row for row in rows if (row["gain"] < -top) == is_below] for is_below in (False, True)
     )
     layers = [
-        _zero(),
+        _draw_zero(),
         _layer("rule", {"opacity": 0.45}, rows, **ends),
         _layer("point", dot, above, **place, shape=shape),
     ]
@@ -215,51 +185,52 @@ def board_layers(board: Board, scale: Mapping[str, Any]) -> list[Spec]:
     return layers
 
 
-def draw_training(found: Findings) -> list[tuple[str, Spec]]:
+def draw_training(
+    epochs: Ints, groups: Trajectories, surer: float, accuracies: Floats, averaged: Sequence[int]
+) -> list[tuple[str, Spec]]:
     """Draw E-AURC of both groups along the epochs, accuracy, and mean κ; each with its caption."""
-    epochs, groups = plain(found.epochs), found.groups
-    green, red = f"surest {found.surer:.0%}", f"least sure {1 - found.surer:.0%}"
+    green, red = f"surest {surer:.0%}", f"least sure {1 - surer:.0%}"
+    ticks = _layer(
+        "tick",
+        {"thickness": 2, "color": COLOURS["AES"]},
+        [{"epoch": epoch} for epoch in averaged],
+        x={"field": "epoch", "type": "quantitative"},
+        y={"value": _HEIGHT - 4},
+    )
     surest = draw_lines("E-AURC ×10³", epochs, {green: groups.green_eaurc * 1e3}, [GREEN])
-    averaged = [{"epoch": epoch} for epoch in plain(found.averaged)]
-    tick = {"thickness": 2, "color": COLOURS["AES"]}
-    at = {"x": {"field": "epoch", "type": "quantitative"}, "y": {"value": _HEIGHT - 4}}
-    surest["layer"] += [
-        _layer("tick", tick, averaged, **at),
-        draw_best_epoch(int(found.epochs[groups.best])),
-    ]
-    least = draw_lines("E-AURC ×10³", epochs, {red: groups.red_eaurc * 1e3}, [RED])
-    accuracy = draw_lines("accuracy", epochs, {"": found.accuracies}, [_ACCURACY], form=".1%")
+    surest["layer"] += [ticks, draw_best_epoch(int(epochs[groups.best]))]
     means = {green: groups.green_kappa, red: groups.red_kappa}
     charts = {
         f"E-AURC of the {green} of the examples, lower is better. Dotted: the best epoch. "
         "Ticks: the snapshots that AES averages.": surest,
-        f"E-AURC of the {red} of the examples.": least,
-        "Accuracy after each epoch.": accuracy,
+        f"E-AURC of the {red} of the examples.": draw_lines(
+            "E-AURC ×10³", epochs, {red: groups.red_eaurc * 1e3}, [RED]
+        ),
+        "Accuracy after each epoch.": draw_lines(
+            "accuracy", epochs, {"": accuracies}, [_ACCURACY], form=".1%"
+        ),
         f"Mean κ of the {green} and of the {red} of the examples.": draw_lines(
             "mean κ", epochs, means, [GREEN, RED]
         ),
     }
-    return [(caption, {**spec, **_chart(caption)}) for caption, spec in charts.items()]
+    return [
+        (caption, _chart(caption, spec["layer"], spec["data"]["values"]))
+        for caption, spec in charts.items()
+    ]
 
 
 def draw_lines(
     title: str,
-    epochs: Sequence[int],
-    lines: Mapping[str, Any],
+    epochs: Ints,
+    lines: Mapping[str, Floats],
     colours: Sequence[str],
     legend: Spec = LINE_LEGEND,
-    form: str = "",
+    form: str | None = None,
 ) -> Spec:
     """Draw values along the epochs; the axis fits all but the first fifth of training."""
-    rows = [
-        {"line": name, "epoch": epoch, "value": value}
-        for name, values in lines.items()
-        for epoch, value in zip(epochs, plain(values), strict=True)
-    ]
-    settled = epochs[0] + 0.2 * (epochs[-1] - epochs[0])
-    late = [row["value"] for row in rows if row["epoch"] >= settled]
-    room = 0.08 * (max(late) - min(late)) or 0.01
-    y = _axis("value", title, plain([min(late) - room, max(late) + room]), format=form)
+    late = np.concatenate([values[len(epochs) // 5 :] for values in lines.values()])
+    room = 0.08 * np.ptp(late) or 0.01
+    domain = to_plain([late.min() - room, late.max() + room])
     named = {"field": "line", "type": "nominal", "legend": legend if len(lines) > 1 else None}
     dashes = [_SOLID, _DASHED][: len(lines)]
     few = {"aria": False} if len(epochs) < 3 else False  # a line of one point cannot be seen
@@ -267,10 +238,15 @@ def draw_lines(
         "line",
         {"strokeWidth": 2, "point": few},
         x={"field": "epoch", "type": "quantitative", "title": "epoch"},
-        y=y,
+        y=_axis("value", title, domain, **({"format": form} if form else {})),
         color={**named, "scale": {"domain": list(lines), "range": list(colours)}},
         strokeDash={**named, "scale": {"domain": list(lines), "range": dashes}},
     )
+    rows = [
+        row
+        for name, values in lines.items()
+        for row in _list_rows({"epoch": epochs, "value": values}, line=name)
+    ]
     return {"data": {"values": rows}, "layer": [line]}
 
 
@@ -280,37 +256,35 @@ def draw_best_epoch(epoch: int) -> Spec:
     return _layer("rule", {"strokeDash": _DOTTED}, [{"epoch": epoch}], x=x)
 
 
-def draw_reliability(found: Findings) -> Spec:
+def draw_reliability(bins: Mapping[str, Any]) -> Spec:
     """Draw how often answers are right against the stated probability; the diagonal is perfect."""
-    fields = ("stated", "right", "low", "high", "count")
-    rows = [{"name": each.name, **row} for each in found.reliability for row in _rows(each, fields)]
-    x = _axis("stated", "stated probability of being right", [0, 1], format="%")
-    y = _axis("right", "share that was right", [0, 1], format="%")
+    rows = [row for name, each in bins.items() for row in _list_rows(each._asdict(), name=name)]
+    x = _axis("stated", "stated probability of being right", [0, 1], format="%", tickCount=10)
+    y = _axis("right", "share that was right", [0, 1], format="%", tickCount=5)
+    # On a phone the names stand below each other.
+    style = _style("name", bins, {**LINE_LEGEND, "columns": {"expr": "width < 420 ? 1 : 0"}})
+    style["color"]["scale"]["range"][0] = GUIDE  # the κ that is not calibrated
+    ends: Spec = {"y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": style["color"]}
+    guide = {"strokeDash": [4, 4], "strokeWidth": 1, "color": GUIDE}
     diagonal = [{"stated": end, "right": end} for end in (0, 1)]
-    colour, dash = _style_reliability(found)
-    low, high = {**y, "field": "low"}, {"field": "high"}
-    line = {"point": {"aria": False}, "strokeWidth": 2}
-    return {
-        **_chart("Share of right answers against the stated probability, in ten bins"),
-        "data": {"values": rows},
-        "layer": [
-            _layer(
-                "line", {"strokeDash": [4, 4], "strokeWidth": 1, "color": GUIDE}, diagonal, x=x, y=y
-            ),
-            _layer("rule", {"strokeWidth": 2, "opacity": 0.45}, x=x, y=low, y2=high, color=colour),
-            _layer("line", line, x=x, y=y, color=colour, strokeDash=dash),
-        ],
-    }
+    layers = [
+        _layer("line", guide, diagonal, x=x, y=y),
+        _layer("rule", {"strokeWidth": 2, "opacity": 0.45}, x=x, **ends),
+        _layer("line", {"point": {"aria": False}, "strokeWidth": 2}, x=x, y=y, **style),
+    ]
+    about = "Share of right answers against the stated probability, in ten bins"
+    return _chart(about, layers, rows)
 
 
-def draw_bins(found: Findings) -> Spec:
+def draw_bins(bins: Mapping[str, Any]) -> Spec:
     """Draw how many examples each bin of the reliability chart has."""
     rows = [
-        {"name": each.name, "bin": min(int(stated * BINS), BINS - 1) / BINS, "examples": count}
-        for each in found.reliability
-        for stated, count in zip(plain(each.stated), plain(each.count), strict=True)
+        {"name": name, "bin": min(int(stated * BINS), BINS - 1) / BINS, "examples": int(count)}
+        for name, each in bins.items()
+        for stated, count in zip(each.stated, each.examples, strict=True)
     ]
-    colour, _ = _style_reliability(found)
+    colour = _style("name", bins, None)["color"]
+    colour["scale"]["range"][0] = GUIDE
     x = {"field": "bin", "type": "ordinal", "title": "stated probability of being right, from"} | {
         "scale": {"domain": [i / BINS for i in range(BINS)]},
         "axis": {"format": ".0%", "labelAngle": 0, "labelOverlap": True},
@@ -318,36 +292,31 @@ def draw_bins(found: Findings) -> Spec:
     bars = _layer(
         "bar",
         {},
-        rows,
         x=x,
-        xOffset={"field": "name", "scale": {"domain": colour["scale"]["domain"]}},
+        xOffset={"field": "name", "scale": {"domain": list(bins)}},
         y={"field": "examples", "type": "quantitative", "axis": {"tickCount": 3}},
-        color={**colour, "legend": None},
+        color=colour,
     )
-    return {
-        **_chart("Examples in each of the ten bins of stated probability"),
-        "height": 90,
-        **bars,
-    }
+    about = "Examples in each of the ten bins of stated probability"
+    return _chart(about, [bars], rows) | {"height": 90}
 
 
-def _style_reliability(found: Findings) -> tuple[Spec, Spec]:
-    """Return colours and dashes; the κ that is not calibrated is grey."""
-    names = [each.name for each in found.reliability]
-    # On a phone the names stand below each other.
-    legend = {**LINE_LEGEND, "columns": {"expr": "width < 420 ? 1 : 0"}}
-    colour = _colour("name", names, legend)
-    colour["scale"]["range"][0] = COLOURS["other"]
-    return colour, {**_dash("name", names), "legend": legend}
-
-
-def _chart(description: str) -> Spec:
+def _chart(
+    description: str,
+    layers: Sequence[Spec],
+    rows: Sequence[Any] | None = None,
+    coverage: float | None = None,
+) -> Spec:
+    """Return a chart as wide as the page; with `coverage` it follows the slider from there."""
     return {
         "$schema": SCHEMA,
         "description": description,
         "width": "container",
         "height": _HEIGHT,
         "autosize": {"type": "fit-x", "contains": "padding"},
+        **({} if rows is None else {"data": {"values": rows}}),
+        **({} if coverage is None else {"params": [{"name": "coverage", "value": coverage}]}),
+        "layer": layers,
     }
 
 
@@ -365,8 +334,8 @@ def _axis(field: str, title: str, domain: Sequence[float], **axis: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
 
 
-def _coverage(least: float, ticks: int = 10) -> Spec:
-    return _axis("coverage", "coverage: share accepted", [least, 1], format="%", tickCount=ticks)
+def _axis_of_coverage(least: float) -> Spec:
+    return _axis("coverage", "coverage: share accepted", [least, 1], format="%", tickCount=5)
 
 
 def _follow_slider() -> Spec:
@@ -374,22 +343,36 @@ def _follow_slider() -> Spec:
     return _layer("rule", {"strokeDash": [4, 3]}, [{}], x=x)
 
 
-def _zero() -> Spec:
+def _draw_zero() -> Spec:
     return _layer("rule", {"color": GUIDE}, [{}], y={"datum": 0, "type": "quantitative"})
 
 
-def _rows(columns: Any, fields: Sequence[str]) -> list[dict[str, Any]]:
-    values = (plain(getattr(columns, field)) for field in fields)
-    return [dict(zip(fields, row, strict=True)) for row in zip(*values, strict=True)]
-
-
-def _colour(field: str, names: Iterable[str], legend: Spec | None = LINE_LEGEND) -> Spec:
+def _style(field: str, names: Iterable[str], legend: Spec | None = LINE_LEGEND) -> Spec:
+    """Return the channels of colour and dash, by the kind of each name."""
     names = list(names)
-    scale = {"domain": names, "range": [COLOURS[kind_of(name)] for name in names]}
-    return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
+    looks_of: dict[str, Mapping[str, Any]] = {"color": COLOURS, "strokeDash": _DASHES}
+    return {
+        channel: {
+            "field": field,
+            "type": "nominal",
+            "legend": legend,
+            "scale": {"domain": names, "range": [looks[find_kind(name)] for name in names]},
+        }
+        for channel, looks in looks_of.items()
+    }
 
 
-def _dash(field: str, names: Iterable[str]) -> Spec:
-    names = list(names)
-    scale = {"domain": names, "range": [_DASHES[kind_of(name)] for name in names]}
-    return {"field": field, "type": "nominal", "scale": scale, "legend": LINE_LEGEND}
+def _list_rows(columns: Mapping[str, Any], **constants: Any) -> list[dict[str, Any]]:
+    values = zip(*map(to_plain, columns.values()), strict=True)
+    return [{**constants, **dict(zip(columns, row, strict=True))} for row in values]
+
+
+def to_plain(value: Any, digits: int = 6) -> Any:
+    """Return numbers for JSON: rounded to what a screen shows, arrays as lists."""
+    if isinstance(value, dict):
+        return {str(key): to_plain(part, digits) for key, part in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [to_plain(part, digits) for part in value]
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.{digits}g}")
+    return value.item() if isinstance(value, np.generic) else value

@@ -40,7 +40,7 @@ function update(form) {
   part("theta").textContent = each.written[i];
   part("theta").dataset.whole = String(each.theta[i]);
   part("risk").textContent = percent(each.risk[i], 2);
-  part("interval").textContent = `(${percent(each.low[i], 2)} … ${percent(each.high[i], 2)})`;
+  part("interval").textContent = `${percent(each.low[i], 2)} … ${percent(each.high[i], 2)}`;
   part("reviewed").textContent = each.reviewed[i].toLocaleString("en-US");
   part("bound").textContent = percent(each.bounds[part("delta").value][i], 2);
   const recommended = i + 1 === Number(form.dataset.start) && part("score").selectedIndex === 0;

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,36 +16,16 @@ from numpy.typing import ArrayLike
 from snapsure import _files, _validate
 from snapsure.errors import InvalidInput
 from snapsure.estimators.registry import FINAL
-from snapsure.evaluation import Comparison
-from snapsure.report import charts
+from snapsure.evaluation import Comparison, choose
+from snapsure.report.advice import recommend, summarise
+from snapsure.report.chapter import Chapter
 from snapsure.report.examples import Examples
-from snapsure.report.findings import (
-    DELTA,
-    Recommendation,
-    final_name,
-    find,
-    recommend,
-    refuse_few,
-)
-from snapsure.report.sections import (
-    SECTIONS,
-    Block,
-    Chapter,
-    Chart,
-    Text,
-    show_contest,
-)
-from snapsure.report.tables import Column, Table, interval, percent, to_html, write_limit
+from snapsure.report.sections import SECTIONS, show_contest
+from snapsure.report.tables import to_html
 from snapsure.table import ScoreTable
 
 _FRAME = 640  # pixels of the page's height in a notebook
 _ORIGIN = ("epochs", "kappas", "data", "model")  # of a table's provenance
-_WORDS = {
-    "better": "significantly better",
-    "worse": "significantly worse",
-    "borderline": "borderline: the interval touches 0",
-    "no difference": "no significant difference",
-}
 
 
 class Report:
@@ -117,23 +96,17 @@ class Report:
         self._seed = _validate.count(seed, "seed", least=0)
         self._title, self._origin, self._contest = title, dict(origin or {}), contest
         for table in named.values():
-            refuse_few(table)
+            _refuse_few(table)
         for n in {table.y_hat.size for table in named.values()}:
             examples = Examples.of(n, images, texts, fields)
 
-        names = [kappa or table.names[0] for table in named.values()]
-        self.advice = recommend(list(named.values()), names, risk, seed)
-        self._deploy = _write_deployment(self.advice, folder, seed)
+        choices = [
+            choose(table, kappa=kappa or table.names[0], seed=seed) for table in named.values()
+        ]
+        self.advice = recommend(list(named.values()), choices, risk)
+        self._deployment = self.advice.write_deployment(folder, seed)
         self._chapters = [
-            Chapter(
-                name,
-                table,
-                choice,
-                find(table, choice, self.advice.risk, seed, len(named)),
-                examples,
-                classes,
-                len(named),
-            )
+            Chapter(name, table, choice, self.advice.risk, examples, classes, len(named), seed)
             for (name, table), choice in zip(named.items(), self.advice.choices, strict=True)
         ]
 
@@ -151,13 +124,13 @@ class Report:
             "json": lambda data: Markup(_inline(data)),
             "count": "{:,}".format,
         }
-        first, *others = _advise(self.advice)
+        first, *others = self.advice.write()
         return environment.from_string(_read("page.html")).render(
             title=self._title,
             first=first,
             others=others,
             is_final=self.advice.method == FINAL,
-            summary=self._summarise(),
+            summary=summarise(self.advice, self._chapters, self._deployment),
             chapters=[
                 (
                     f"chapter-{i}",
@@ -190,70 +163,10 @@ class Report:
         A viewer that does not trust the notebook removes the frame: the sentence stays.
         """
         return (
-            f"<p>{escape(' '.join(_advise(self.advice)))}</p>"
+            f"<p>{escape(' '.join(self.advice.write()))}</p>"
             f'<iframe srcdoc="{escape(self.html())}" sandbox="allow-scripts allow-popups" '
             f'style="width: 100%; height: {_FRAME}px; border: 1px solid #8888"></iframe>'
         )
-
-    def _summarise(self) -> list[Block]:
-        """Make what follows the recommendation."""
-        advice, chapters = self.advice, self._chapters
-        final, limit = final_name(advice.kappa), write_limit(advice.risk)
-        table = chapters[0].table
-        accuracy = np.mean([chapter.found.accuracy for chapter in chapters])
-        mean = f" (mean of {len(chapters)} tables)" if len(chapters) > 1 else ""
-        blocks: list[Block] = []
-        if advice.accepted is not None:
-            blocks.append(
-                Chart(
-                    "accepted",
-                    charts.draw_accepted(advice),
-                    f"Answers accepted at an error limit of {limit}{mean}. The rest is sent to "
-                    "review.",
-                )
-            )
-        blocks += [
-            Text(
-                f"{table.y_hat.size:,} examples, {percent(float(accuracy))} right{mean}; "
-                f"{table.epochs.size} snapshots; confidence: {advice.kappa}.",
-                note=True,
-            ),
-            Text(
-                f"The error limit is a promise: at most {limit} of the accepted answers to new "
-                "inputs like these are wrong. It comes from the half of the examples that nothing "
-                f"was fitted on, and may fail for 1 in {round(1 / DELTA)} draws of them.",
-                note=True,
-            ),
-            Text("To deploy it:", note=True, code=self._deploy),
-            _tabulate_verdicts(advice),
-        ]
-        if len(chapters) > 1:
-            blocks.append(
-                Table(
-                    [
-                        *(Column(head, text=True) for head in ("table", "recommended")),
-                        Column("right", percent),
-                        Column("accepted", percent),
-                        Column(f"{final} accepts", percent),
-                    ],
-                    [
-                        (
-                            chapter.name,
-                            final if chapter.choice.method == FINAL else chapter.choice.method,
-                            chapter.found.accuracy,
-                            "nothing"
-                            if chapter.choice.accepted is None
-                            else chapter.choice.accepted,
-                            chapter.choice.final_accepted
-                            if chapter.choice.final_accepted is not None
-                            else "nothing",
-                        )
-                        for chapter in chapters
-                    ],
-                    f"Each table at an error limit of {limit}",
-                )
-            )
-        return blocks
 
     def _describe_making(self) -> dict[str, str]:
         versions = {
@@ -283,64 +196,13 @@ def describe_origin(table: ScoreTable, name: str) -> dict[str, Any]:
     return origin
 
 
-def _advise(advice: Recommendation) -> list[str]:
-    """Write the recommendation; the first sentence says what to use."""
-    final, limit = final_name(advice.kappa), write_limit(advice.risk)
-    agree = sum(choice.method == advice.method for choice in advice.choices)
-    among = "" if agree == len(advice.choices) else f" ({agree} of {len(advice.choices)} tables)"
-    if advice.accepted is None:
-        promise = f"These examples cannot promise an error limit of {limit}."
-    else:
-        promise = (
-            f"Accept {percent(advice.accepted)} of the answers at an error limit of {limit}, and "
-            f"send {percent(1 - advice.accepted)} to review."
+def _refuse_few(table: ScoreTable) -> None:
+    wrong, n = int(table.errors.sum()), table.errors.size
+    if not 1 < wrong < n - 1 or n < 20:
+        raise InvalidInput(
+            "`table` must have at least twenty examples with two right and two wrong ones, got "
+            f"{wrong} wrong of {n}. Score more examples."
         )
-    if advice.method == FINAL:
-        return [
-            f"Use the {final}{among}.",
-            "No other method is significantly better here.",
-            promise,
-        ]
-    sentences = [f"Use {advice.method}{among}.", promise]
-    if advice.accepted is not None:
-        share = advice.final_accepted
-        accepts = "cannot keep that limit" if share is None else f"would accept {percent(share)}"
-        sentences.append(f"The {final} {accepts}.")
-    return sentences
-
-
-def _write_deployment(advice: Recommendation, folder: str | Path | None, seed: int) -> str:
-    """Write the command or the line of Python that deploys what is recommended."""
-    options = {"risk": advice.risk} if advice.accepted is not None else {}
-    settings: dict[str, Any] = {**options}
-    if advice.kappa != "softmax":
-        settings["kappa"] = advice.kappa
-    if seed:
-        settings["seed"] = seed
-    if folder is not None:
-        given = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
-        return shlex.join(["snapsure", "fit", str(folder), *given, "--out", "predictor"])
-    given = [f"{key}={value!r}" for key, value in settings.items()]
-    arguments = ", ".join(["model", "snapshots", "table", *given])
-    return f'Predictor.fit({arguments}).save("predictor")'
-
-
-def _tabulate_verdicts(advice: Recommendation) -> Table:
-    final = final_name(advice.kappa)
-    return Table(
-        [
-            Column("method", text=True),
-            Column("gain, % (95 % interval)", interval),
-            Column("passes", "{:.0f}".format),
-            Column("verdict", text=True),
-        ],
-        [
-            (verdict.method, verdict.gain or "–", verdict.passes, _WORDS[verdict.answer])
-            for verdict in advice.verdicts
-        ],
-        f"Methods beside the {final}. Gain: percent less E-AURC, what an imperfect ranking costs, "
-        "on ten splits of the half of the examples that methods learn from.",
-    )
 
 
 @cache

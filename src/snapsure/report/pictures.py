@@ -5,16 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from snapsure._display import Display
+from snapsure._types import Ints
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import Board, Result, Trajectories
 from snapsure.metrics import RCCurve
 from snapsure.report import charts
-from snapsure.report.charts import GREEN, RED, Spec
-from snapsure.report.findings import HINDSIGHT, plain
+from snapsure.report.charts import GREEN, HINDSIGHT, RED, Spec
 
 FONT_SIZE = 11
 _LETTER = 0.53 * FONT_SIZE  # the mean width of a letter, generously
@@ -70,22 +67,13 @@ class Box(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A name, the rectangle it fills, and the side that it is written from."""
+    """A name, where it is written and from which side, and the rectangle that it fills."""
 
     name: str
-    box: Box
+    x: float
+    y: float
     align: Literal["left", "right", "center"]
-
-    @property
-    def x(self) -> float:
-        """The anchor, on the side of `align`."""
-        middle = (self.box.left + self.box.right) / 2
-        return {"left": self.box.left, "right": self.box.right, "center": middle}[self.align]
-
-    @property
-    def y(self) -> float:
-        """Its middle."""
-        return (self.box.top + self.box.bottom) / 2
+    box: Box
 
 
 def save(spec: Spec, path: Path) -> None:
@@ -102,32 +90,27 @@ def draw_panels(
     panels: Mapping[str, Mapping[str, RCCurve]], best: Mapping[str, RCCurve] | None = None
 ) -> Spec:
     """Draw risk against coverage, panel by panel, with the best ranking in hindsight if given."""
-    hindsight = {title: {HINDSIGHT: curve} for title, curve in (best or {}).items()}
-    rows = {
-        title: charts.curve_rows(_thin({**curves, **hindsight.get(title, {})}))
-        for title, curves in panels.items()
-    }
+    rows = {title: charts.list_points(curves, _CURVE_POINTS) for title, curves in panels.items()}
     # The first few points of a curve are noise up to 1, which would flatten everything else.
-    settled = [
-        row["risk"]
-        for part in rows.values()
-        for row in part
-        if row["coverage"] >= 0.1 and row["score"] != HINDSIGHT
-    ]
-    top = min(1.0, 1.15 * max(settled)) or 1.0
+    late = [row["risk"] for part in rows.values() for row in part if row["coverage"] >= 0.1]
+    top = min(1.0, 1.15 * max(late)) or 1.0
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
-    layers = charts.rc_layers(names, top, 10 if len(rows) == 1 else 2)
-    layers = layers if best else layers[1:]
+    layers = charts.draw_curves(names, top)
+    about = "Selective risk against coverage"
+    if best is None:
+        layers = layers[1:]
+    else:
+        about += f". Grey: {HINDSIGHT}, the best order in hindsight"
+        for title, curve in best.items():
+            rows[title] += charts.list_points({HINDSIGHT: curve}, _CURVE_POINTS)
     parts = [
         {"title": title, "data": {"values": part}, "layer": layers} for title, part in rows.items()
     ]
-    about = "Selective risk against coverage"
-    about += f". Grey: {HINDSIGHT}, the best order in hindsight" if best else ""
     return _picture("Risk-coverage curves", about, _beside(parts, 300 if len(parts) == 1 else 220))
 
 
 def draw_trajectories(
-    epochs: NDArray[np.int64],
+    epochs: Ints,
     result: Trajectories,
     groups: tuple[str, str],
     title: str,
@@ -138,12 +121,12 @@ def draw_trajectories(
     `areas` names the groups of E-AURC where they differ from those of κ.
     """
     areas = areas or groups
-    along, best = plain(epochs), int(epochs[result.best])
+    best = int(epochs[result.best])
     kappas = dict(zip(groups, (result.green_kappa, result.red_kappa), strict=True))
     legend = charts.LINE_LEGEND | {"orient": "bottom", "direction": "vertical", "offset": 4}
-    means = charts.draw_lines("mean κ", along, kappas, [GREEN, RED], legend)
+    means = charts.draw_lines("mean κ", epochs, kappas, [GREEN, RED], legend)
     surest, least = (
-        charts.draw_lines("E-AURC ×10³", along, {name: values * 1e3}, [colour])
+        charts.draw_lines("E-AURC ×10³", epochs, {name: values * 1e3}, [colour])
         for name, values, colour in zip(
             areas, (result.green_eaurc, result.red_eaurc), (GREEN, RED), strict=True
         )
@@ -177,7 +160,7 @@ def draw_boards(boards: Sequence[Board], level: float) -> Spec:
     return _picture("What a better ranking costs", about, panels)
 
 
-def rows_to_name(board: Board) -> list[Result]:
+def choose_rows_to_name(board: Board) -> list[Result]:
     """Choose the rows that get a name in the picture: the best at each price, the reference."""
     best: dict[float, Result] = {}
     for row in board.rows:
@@ -188,7 +171,7 @@ def rows_to_name(board: Board) -> list[Result]:
 
 def _draw_board(board: Board) -> Spec:
     width, height = _WIDTH - _AXIS, 230
-    top = charts.board_top(board)
+    top = charts.find_top(board)
     prices = [math.log(row.passes) for row in board.rows]
     # Room at both ends for names, also where all cost the same.
     room = max(0.5, 0.2 * (max(prices) - min(prices)))
@@ -207,14 +190,14 @@ def _draw_board(board: Board) -> Spec:
         for row in board.rows
     ] + [Box(0, down(0) - 1, width, down(0) + 1)]
     names = []
-    for row in rows_to_name(board):
+    for row in choose_rows_to_name(board):
         # A gain beyond the edge is written, because its place does not show it.
         name, gain = board.label(row), row.saved.estimate
         if gain < -top:
             name = f"{name} ({gain:+.0f} %)".replace("-", "−")
         names.append((name, across(row), down(gain)))
     labels = place_labels(names, points, bars, Box(0, 0, width, height))
-    layers = charts.board_layers(board, {"domain": [math.exp(low), math.exp(high)]})
+    layers = charts.draw_results(board, {"domain": [math.exp(low), math.exp(high)]})
     return {
         "title": board.name,
         "width": width,
@@ -253,14 +236,6 @@ def _picture(title: str, about: str, panels: Spec) -> Spec:
     }
 
 
-def _thin(curves: Mapping[str, RCCurve]) -> dict[str, RCCurve]:
-    thinned = {}
-    for name, curve in curves.items():
-        at = np.unique(np.linspace(0, curve.coverage.size - 1, _CURVE_POINTS).astype(np.int64))
-        thinned[name] = RCCurve(*(part[at] for part in curve))
-    return thinned
-
-
 def place_labels(
     names: Sequence[tuple[str, float, float]],
     points: Sequence[Box],
@@ -277,7 +252,7 @@ def place_labels(
         taken = [*points, *(label.box for label in labels)]
         free = [
             label
-            for label in _around(name, x, y)
+            for label in _try_places(name, x, y)
             if label.box.inside(frame) and not any(label.box.meets(other) for other in taken)
         ]
         clear = [label for label in free if not any(label.box.meets(bar) for bar in bars)]
@@ -285,16 +260,13 @@ def place_labels(
     return labels
 
 
-def _around(name: str, x: float, y: float) -> Iterator[Label]:
+def _try_places(name: str, x: float, y: float) -> Iterator[Label]:
     """Try right and left of a point, then slightly above and below; further off is ambiguous."""
     width, height = _LETTER * len(name), FONT_SIZE + 2
-    starts: dict[Literal["left", "right", "center"], float] = {
-        "left": x + _GAP,
-        "right": x - _GAP - width,
-        "center": x - width / 2,
-    }
     for rise in (0.0, 0.6, -0.6, 1.0, -1.0):
         middle = y - rise * height
-        for align, left in starts.items():
-            box = Box(left, middle - height / 2, left + width, middle + height / 2)
-            yield Label(name, box, align)
+        top, bottom = middle - height / 2, middle + height / 2
+        left, right = x + _GAP, x - _GAP
+        yield Label(name, left, middle, "left", Box(left, top, left + width, bottom))
+        yield Label(name, right, middle, "right", Box(right - width, top, right, bottom))
+        yield Label(name, x, middle, "center", Box(x - width / 2, top, x + width / 2, bottom))

@@ -1,7 +1,8 @@
 """The sections of a chapter of the page, and how to add one.
 
-A section is a title and a function from a `Chapter` (a table, its choice, its numbers) to blocks:
-`Text`, `Heading`, `Chart`, `Table`, `Row`, `Folded`, `Cards` and `Slider`. The page renders them.
+A section is a title and a function from a `Chapter` (a table, its choice, its confidences) to
+blocks: `Text`, `Heading`, `Chart`, `Bar`, `Table`, `Row`, `Folded`, `Cards` and `Slider`. The page
+renders them.
 
 To add one, write the function and register it:
 
@@ -12,275 +13,48 @@ To add one, write the function and register it:
 'How many?'
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from snapsure import _validate
-from snapsure.evaluation import Choice, Comparison
+from snapsure._types import Bools, Floats, Ints
+from snapsure.decisions import Platt
+from snapsure.estimators import AES, PES
+from snapsure.estimators.registry import FINAL
+from snapsure.evaluation import Comparison, Trajectories, trajectories
+from snapsure.metrics import brier, ece, nll
 from snapsure.report import charts
-from snapsure.report.charts import Spec
-from snapsure.report.examples import Examples, shorten
-from snapsure.report.findings import (
-    BINS,
-    DELTAS,
-    HINDSIGHT,
-    POSITIONS,
-    Example,
-    Findings,
-    Positions,
-    final_name,
-    plain,
-)
-from snapsure.report.tables import Column, Table, percent, tabulate_board, thousandths, write_limit
-from snapsure.table import ScoreTable
+from snapsure.report.accept import accept, bound_risk
+from snapsure.report.chapter import Block, Cards, Chapter, Chart, Folded, Heading, Row, Text
+from snapsure.report.charts import BINS
+from snapsure.report.tables import Column, Table, percent, tabulate_board, thousandths
 
-_TABLE_STEP = POSITIONS // 20
-_LONGEST = 80  # characters of a class name that are shown
-_write_percent = partial(percent, digits=2)
-
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph and, after it, code; a note is set smaller."""
-
-    text: str
-    note: bool = False
-    code: str = ""
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading within a section."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A Vega-Lite chart with its caption."""
-
-    name: str
-    spec: Spec
-    caption: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """Blocks beside each other, where the screen is wide enough."""
-
-    blocks: "Sequence[Block]"
-
-
-@dataclass(frozen=True)
-class Folded:
-    """Blocks that a reader unfolds."""
-
-    summary: str
-    blocks: "Sequence[Block]"
-
-
-@dataclass(frozen=True)
-class Cards:
-    """Examples; the first `seen` at once, the others folded."""
-
-    title: str
-    cards: Sequence[dict[str, Any]]
-    seen: int
-
-
-@dataclass(frozen=True)
-class Slider:
-    """The form that chooses a coverage and shows what it does."""
-
-    labels: dict[str, str]  # by confidence
-    data: dict[str, Any]  # of every position, by confidence
-    start: int
-    limit: str
-    promised: bool
-    strangers: bool
-    examples: int
-    chapters: int
-    deltas: tuple[float, ...] = DELTAS
-    positions: int = POSITIONS
-
-
-Block = Text | Heading | Chart | Table | Row | Folded | Cards | Slider
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """What a section may use: one table, what was chosen for it, and its numbers."""
-
-    name: str
-    table: ScoreTable
-    choice: Choice
-    found: Findings
-    examples: Examples
-    classes: Sequence[str] | None
-    chapters: int  # of the page
-
-    def name_class(self, label: int) -> str:
-        """Return the name of a class."""
-        if label == _validate.NO_CLASS:
-            return "none of the classes"
-        if self.classes is None or label >= len(self.classes):
-            return f"class {label}"
-        return shorten(str(self.classes[label]), _LONGEST)
-
-    def card(self, example: Example) -> dict[str, Any]:
-        """Return what the page shows of an example."""
-        assert self.table.y is not None  # a table without labels has no findings
-        row = int(self.choice.rest[example.at])
-        return {
-            "row": row,
-            "y_hat": self.name_class(int(self.table.y_hat[row])),
-            "y": self.name_class(int(self.table.y[row])),
-            "before": example.before,
-            "now": example.now,
-            "ranked": self.choice.rest.size,
-            **self.examples.show(row),
-        }
-
-
-@dataclass(frozen=True)
-class Section:
-    """A title, and the function that makes its blocks."""
-
-    title: str
-    make: Callable[[Chapter], Iterable[Block]]
-
-
-def accept(chapter: Chapter) -> list[Block]:
-    """Show what accepting the surest answers does."""
-    found = chapter.found
-    positions = next(iter(found.positions.values()))
-    coverage = float(positions.coverage[positions.start])
-    blocks: list[Block] = []
-    if found.strangers:
-        blocks.append(
-            Text(
-                f"{found.strangers:,} of the examples belong to none of the classes, so every "
-                f"answer to them is wrong. They are {percent(found.strange)} of the errors."
-            )
-        )
-    final = final_name(found.kappa)
-    labels = {name: _label_score(name, chapter) for name in found.positions}
-    return [
-        *blocks,
-        Row(
-            [
-                Chart(
-                    "risk",
-                    charts.draw_risk(found, coverage),
-                    "Share of errors among the accepted answers (risk) when only the surest are "
-                    "accepted (coverage). Dotted: the error limit. Grey: the best ranking in "
-                    "hindsight.",
-                ),
-                Chart(
-                    "difference",
-                    charts.draw_difference(found, coverage),
-                    f"Risk of {found.method} less that of the {final} at the same coverage. Below "
-                    "0 is better. Band: paired 95 % intervals, point by point.",
-                ),
-            ]
-        ),
-        Slider(
-            labels=labels,
-            data={name: _encode(each) for name, each in found.positions.items()},
-            start=positions.start + 1,
-            limit=write_limit(found.risk),
-            promised=found.chosen is not None,
-            strangers=bool(found.strangers),
-            examples=chapter.choice.rest.size,
-            chapters=chapter.chapters,
-        ),
-        Folded(
-            "Numbers behind these charts",
-            [
-                _tabulate_positions(labels[name], each, found)
-                for name, each in found.positions.items()
-            ],
-        ),
-    ]
-
-
-def _label_score(name: str, chapter: Chapter) -> str:
-    found = chapter.found
-    if name == next(iter(found.positions)):
-        return f"{name}, as deployed (probability of being right)"
-    if name == "AES":
-        return f"AES (mean {found.kappa} of {len(found.averaged)} snapshots)"
-    return name
-
-
-def _encode(each: Positions) -> dict[str, Any]:
-    return {
-        "coverage": plain(each.coverage),
-        "theta": each.theta.tolist(),  # all digits: it is copied
-        "written": [write_threshold(theta) for theta in each.theta.tolist()],
-        "risk": each.risk.tolist(),
-        "low": plain(each.low),
-        "high": plain(each.high),
-        "reviewed": plain(each.reviewed),
-        "strange": plain(each.strange),
-        "bounds": {f"{delta:g}": _round_up(bounds) for delta, bounds in each.bounds.items()},
-    }
-
-
-def _tabulate_positions(label: str, each: Positions, found: Findings) -> Table:
-    best = found.curves[HINDSIGHT]
-    bounds = _round_up(each.bounds[0.05])
-    rows = []
-    for i in range(_TABLE_STEP - 1, POSITIONS, _TABLE_STEP):
-        at = min(int(np.searchsorted(best.coverage, each.coverage[i])), len(best.coverage) - 1)
-        ends = f"{_write_percent(each.low[i])} … {_write_percent(each.high[i])}"
-        rows.append(
-            [
-                *(each.coverage[i], each.theta[i], each.risk[i], ends, bounds[i]),
-                *(each.reviewed[i], best.risk[at]),
-            ]
-        )
-    columns = [
-        Column("accepted", percent),
-        Column("accept ≥", write_threshold),
-        Column("risk", _write_percent),
-        Column("95 %"),
-        Column("bound", _write_percent),
-        Column("sent to review", "{:,}".format),
-        Column("best possible risk", _write_percent),
-    ]
-    return Table(columns, rows, f"{label}. The bound holds but for 1 in 20, at every row at once.")
-
-
-def write_threshold(theta: float) -> str:
-    """Write six digits; just below 1 these would be 1."""
-    text = f"{theta:.6g}"
-    return f"1 − {1 - theta:.3g}" if text == "1" and theta < 1 else text
-
-
-def _round_up(bounds: Any) -> list[float]:
-    """Round bounds up to the digits that are shown, so that they still hold."""
-    rounded: list[float] = (np.ceil(bounds * 1e4) / 1e4).round(4).tolist()
-    return rounded
+EXAMPLES = 12  # examples and classes listed
+_SHARES = (0.5, 0.8, 0.9)  # of the surer group along training: the first with enough errors …
+_ENOUGH = 10  # … to rank
 
 
 def follow_training(chapter: Chapter) -> list[Block]:
     """Show what training did to the confidence."""
-    found = chapter.found
-    groups, last = found.groups, found.epochs[-1]
-    best = (
-        f"were ranked best at epoch {found.epochs[groups.best]} of {last}; since then their E-AURC "
-        f"×10³ has risen by {thousandths(groups.lost)}"
-        if groups.lost > 0
-        else f"are ranked best by the final snapshot, of epoch {last}"
-    )
+    table, kappa = chapter.table, chapter.choice.kappa
+    groups, surer = group_by_confidence(table.kappa(kappa), table.errors)
+    accuracies = (table.labels == table.y).mean(axis=1)
+    averaged = AES().snapshots(table.epochs)
+    pes = PES().fit(table, kappa)
+    sizes = np.bincount(pes.layer_of(table), minlength=len(pes.layers_))
+
+    best, last = table.epochs[groups.best], table.epochs[-1]
+    ranked = f"are ranked best by the final snapshot, of epoch {last}"
+    if best != last:
+        ranked = f"were ranked best at epoch {best} of {last}"
+        if thousandths(groups.lost) != thousandths(0):
+            ranked += f"; since then their E-AURC ×10³ has risen by {thousandths(groups.lost)}"
     drawn = [
         Chart(f"training-{i}", spec, caption)
-        for i, (caption, spec) in enumerate(charts.draw_training(found))
+        for i, (caption, spec) in enumerate(
+            charts.draw_training(table.epochs, groups, surer, accuracies, averaged)
+        )
     ]
     layers = Table(
         [
@@ -291,31 +65,28 @@ def follow_training(chapter: Chapter) -> list[Block]:
             Column("examples", "{:,}".format),
         ],
         [
-            (str(i), layer.cut_epoch, layer.edge, layer.epoch, layer.examples)
-            for i, layer in enumerate(found.layers, 1)
+            (str(i), layer.cut, layer.edge, layer.epoch, size)
+            for i, (layer, size) in enumerate(zip(pes.layers_, sizes, strict=True), 1)
         ],
         "Layers of PES (pointwise early stopping), least sure first, fitted on all examples",
     )
+    numbers: dict[str, tuple[Any, Callable[[Any], str]]] = {
+        "epoch": (table.epochs, str),
+        "accuracy": (accuracies, percent),
+        "κ, surer": (groups.green_kappa, "{:.4f}".format),
+        "κ, less sure": (groups.red_kappa, "{:.4f}".format),
+        "E-AURC ×10³, surer": (groups.green_eaurc, thousandths),
+        "E-AURC ×10³, less sure": (groups.red_eaurc, thousandths),
+    }
     epochs = Table(
-        [
-            Column("epoch"),
-            Column("accuracy", percent),
-            *(Column(head, "{:.4f}".format) for head in ("κ, surer", "κ, less sure")),
-            *(Column(f"E-AURC ×10³, {group}", thousandths) for group in ("surer", "less sure")),
-        ],
-        [
-            *zip(
-                *(found.epochs, found.accuracies, groups.green_kappa, groups.red_kappa),
-                *(groups.green_eaurc, groups.red_eaurc),
-                strict=True,
-            )
-        ],
+        [Column(head, form) for head, (_, form) in numbers.items()],
+        [*zip(*(values for values, _ in numbers.values()), strict=True)],
     )
     return [
         Text(
-            f"E-AURC says what an imperfect ranking costs; lower is better. The surest "
-            f"{found.surer:.0%} of the examples {best}. AES (averaged early stopping) averages "
-            f"{len(found.averaged)} snapshots: epochs {', '.join(map(str, found.averaged))}."
+            f"E-AURC measures what an imperfect ranking costs; lower is better. The surest "
+            f"{surer:.0%} of the examples {ranked}. AES (averaged early stopping) averages "
+            f"{len(averaged)} snapshots, from epoch {averaged[0]} to {averaged[-1]}."
         ),
         Row(drawn[:2]),
         Folded(
@@ -325,91 +96,198 @@ def follow_training(chapter: Chapter) -> list[Block]:
     ]
 
 
+def group_by_confidence(kappa: Floats, wrong: Bools) -> tuple[Trajectories, float]:
+    """Follow the surer half and the other along training; more than half if it has few errors.
+
+    Returns the numbers of both groups, and the surer one's share of the examples.
+    """
+    order = np.argsort(-kappa[-1], kind="stable")
+    errors = {share: int(wrong[order][: round(share * wrong.size)].sum()) for share in _SHARES}
+    surer = next((share for share, count in errors.items() if count >= _ENOUGH), _SHARES[-1])
+    green, red = trajectories(kappa, wrong, surer), trajectories(kappa, wrong, 1 - surer)
+    return green._replace(red_kappa=red.red_kappa, red_eaurc=red.red_eaurc), surer
+
+
+class Bins(NamedTuple):
+    """How often a stated probability was right, bin by bin, with 95 % intervals."""
+
+    stated: Floats
+    right: Floats
+    low: Floats
+    high: Floats
+    examples: Ints
+
+
 def calibrate(chapter: Chapter) -> list[Block]:
     """Show whether the confidence can be read as a probability."""
-    found = chapter.found
+    wrong, stated = chapter.rest.errors, state_probabilities(chapter)
+    bins = {name: count_bins(p, wrong) for name, p in stated.items()}
     losses = Table(
         [
             Column("probability", text=True),
             *(Column(head, "{:.4f}".format) for head in ("NLL", "Brier", "ECE")),
         ],
-        [(each.name, each.nll, each.brier, each.ece) for each in found.reliability],
-        "Lower is better in every column",
+        [(name, nll(p, wrong), brier(p, wrong), ece(p, wrong)) for name, p in stated.items()],
+        "Negative log-likelihood, Brier score, and expected calibration error: lower is better",
     )
-    bins = [
-        Table(
-            [
-                *(Column(head, percent) for head in ("stated", "right")),
-                Column("95 %"),
-                Column("examples", "{:,}".format),
-            ],
-            [
-                (stated, right, f"{percent(low)} … {percent(high)}", count)
-                for stated, right, low, high, count in zip(
-                    *(each.stated, each.right, each.low, each.high, each.count), strict=True
-                )
-            ],
-            f"{each.name}, {BINS} bins",
-        )
-        for each in found.reliability
+    columns = [
+        *(Column(head, percent) for head in ("stated", "right")),
+        Column("95 % interval"),
+        Column("examples", "{:,}".format),
     ]
     return [
         Chart(
             "reliability",
-            charts.draw_reliability(found),
+            charts.draw_reliability(bins),
             "On the dashed diagonal, answers stated at 70 % are right 70 % of the time. "
-            "Calibration learns on one half of the examples; this is the other. Bars: 95 % "
-            "intervals.",
+            "Calibration learns from one half of the examples; the chart shows the other half. "
+            "Bars: 95 % intervals.",
         ),
-        Chart("bins", charts.draw_bins(found), "How many examples each of these bins has."),
+        Chart("bins", charts.draw_bins(bins), "Number of examples in each of these bins."),
         losses,
-        Folded("Numbers behind this chart", bins),
+        Folded(
+            "Numbers behind this chart",
+            [
+                Table(
+                    columns,
+                    [
+                        (each[0], each[1], f"{percent(each[2])} … {percent(each[3])}", each[4])
+                        for each in zip(*values, strict=True)
+                    ],
+                    f"{name}, {BINS} bins",
+                )
+                for name, values in bins.items()
+            ],
+        ),
     ]
+
+
+def state_probabilities(chapter: Chapter) -> dict[str, Floats]:
+    """Read as a probability: the final κ as it is, the same calibrated, and the deployed one."""
+    kappa, final = chapter.choice.kappa, chapter.final
+    learn = chapter.table.rows(chapter.choice.learn)
+    last = chapter.rest.kappa(kappa)[-1]
+    platt = Platt().fit(learn.kappa(kappa)[-1], learn.errors)
+    stated = {f"{final}, as it is": last, f"{final}, calibrated": platt.predict_proba(last)}
+    if chapter.choice.method == FINAL:
+        learned = AES().fit(chapter.table, kappa).confidence(learn)
+        calibration = Platt().fit(learned, learn.errors)
+        stated["AES, calibrated"] = calibration.predict_proba(chapter.scores["AES"])
+    else:
+        stated[chapter.deployed] = chapter.scores[chapter.deployed]
+    return stated
+
+
+def count_bins(p: Floats, wrong: Bools) -> Bins:
+    """Count stated probabilities and right answers in bins of equal width; drop empty ones."""
+    bins = np.minimum((p * BINS).astype(int), BINS - 1)
+    count = np.bincount(bins, minlength=BINS)
+    used = count > 0
+    errors, total = (np.bincount(bins, each, minlength=BINS)[used] for each in (wrong, p))
+    count = count[used]
+    low, high = bound_risk(errors, count)
+    return Bins(total / count, (count - errors) / count, 1 - high, 1 - low, count)
 
 
 def show_examples(chapter: Chapter) -> list[Block]:
     """Show the surest mistakes, what moved most, and the riskiest classes."""
-    found, choice = chapter.found, chapter.choice
-    first = next(iter(found.positions))
+    rest, method = chapter.rest, chapter.method
+    ranks = {name: rank(score) for name, score in chapter.scores.items()}
+    before, now = ranks[chapter.final], ranks[method]
+    mistakes = find_mistakes(rest.errors, ranks[chapter.deployed])
+    moved = find_moved(rest.errors, before, now)
+
+    def make_cards(title: str, rows: Ints, after: Floats, visible: int) -> Cards:
+        cards = [_make_card(chapter, int(i), int(before[i]), int(after[i])) for i in rows]
+        return Cards(title, cards, visible)
+
+    where = f"{chapter.deployed} at the recommended threshold"
+    if chapter.choice.threshold is None:
+        where = f"the surest 80 % by {chapter.deployed}"
     classes = Table(
         [
             Column("class", text=True),
             *(Column(head, "{:,}".format) for head in ("accepted", "wrong")),
             Column("risk", percent),
-            Column("95 %"),
+            Column("95 % interval"),
         ],
         [
             (
-                *(chapter.name_class(each.label), each.accepted, each.wrong, each.risk),
-                f"{percent(each.low)} … {percent(each.high)}",
+                *(chapter.name_class(label), accepted, wrong, wrong / accepted),
+                f"{percent(low)} … {percent(high)}",
             )
-            for each in found.classes
+            for label, accepted, wrong, low, high in find_classes(
+                chapter.accepted, rest.y_hat, rest.errors
+            )
         ],
-        "Predicted classes among the answers accepted by "
-        + (
-            f"{first} at the recommended threshold"
-            if choice.threshold is not None
-            else f"the surest 80 % by {first}"
-        ),
+        f"Predicted classes among the answers accepted by {where}",
     )
     return [
         Text(
-            f"Rank 1 is the surest of {choice.rest.size:,} examples that nothing was fitted on. → "
-            f"leads from the rank by the {final_name(found.kappa)} to that by {found.method}.",
-            note=True,
+            f"Rank 1 is the surest of {rest.errors.size:,} examples that nothing was fitted on. → "
+            f"leads from the rank by the {chapter.final} to the rank by {method}.",
+            is_note=True,
         ),
         Heading("The surest mistakes"),
-        Cards("", [chapter.card(each) for each in found.mistakes], 6),
-        Heading(f"Moved most by {found.method}"),
-        Row(
-            [
-                Cards(title, [chapter.card(each) for each in examples], 2)
-                for title, examples in found.moved.items()
-            ]
-        ),
+        make_cards("", mistakes, ranks[chapter.deployed], 6),
+        Heading(f"Moved most by {method}"),
+        Row([make_cards(title, rows, now, 2) for title, rows in moved.items()]),
         Heading("Classes with the highest risk among accepted answers"),
         classes,
     ]
+
+
+def _make_card(chapter: Chapter, at: int, before: int, now: int) -> dict[str, Any]:
+    """Return what the page shows of an example of `rest`."""
+    assert chapter.rest.y is not None  # a table without labels is refused
+    row = int(chapter.choice.rest[at])
+    y_hat, y = (chapter.name_class(int(each[at])) for each in (chapter.rest.y_hat, chapter.rest.y))
+    ranks = {"row": row, "y_hat": y_hat, "y": y, "before": before, "now": now}
+    return ranks | chapter.examples.show(row)
+
+
+def rank(score: Floats) -> Floats:
+    """Rank examples, 1 the surest; equals share the middle of their places."""
+    ordered = np.sort(-score)
+    above, upto = (np.searchsorted(ordered, -score, side=side) for side in ("left", "right"))
+    ranks: Floats = (above + upto + 1) / 2
+    return ranks
+
+
+def find_mistakes(wrong: Bools, ranks: Floats) -> Ints:
+    """Find the surest wrong answers, the surest first."""
+    rows = np.flatnonzero(wrong)
+    return rows[np.argsort(ranks[rows], kind="stable")][:EXAMPLES]
+
+
+def find_moved(wrong: Bools, before: Floats, now: Floats) -> dict[str, Ints]:
+    """Find the right and the wrong answers whose rank changed most, up and down."""
+    rise, moved = before - now, {}
+    for outcome, rows in (("Right", np.flatnonzero(~wrong)), ("Wrong", np.flatnonzero(wrong))):
+        order = rows[np.argsort(-rise[rows], kind="stable")]
+        moved[f"{outcome}, moved up"] = order[rise[order] > 0][: EXAMPLES // 2]
+        moved[f"{outcome}, moved down"] = order[rise[order] < 0][::-1][: EXAMPLES // 2]
+    return moved
+
+
+def find_classes(
+    accepted: Bools, y_hat: Ints, wrong: Bools
+) -> list[tuple[int, int, int, float, float]]:
+    """Find the riskiest predicted classes: label, accepted, wrong, and ends of the interval."""
+    number = np.bincount(y_hat[accepted])
+    errors = np.bincount(y_hat[accepted], wrong[accepted], number.size).astype(int)
+    labels = np.flatnonzero(number)
+    labels = labels[np.argsort(-errors[labels] / number[labels], kind="stable")][:EXAMPLES]
+    low, high = bound_risk(errors[labels], number[labels])
+    columns = (each.tolist() for each in (labels, number[labels], errors[labels], low, high))
+    return [*zip(*columns, strict=True)]
+
+
+class Section(NamedTuple):
+    """A title, and the function that makes the blocks."""
+
+    title: str
+    make: Callable[[Chapter], Iterable[Block]]
 
 
 SECTIONS: list[Section] = [
@@ -442,11 +320,11 @@ def register_section(title: str, make: Callable[[Chapter], Iterable[Block]]) -> 
 
 
 def show_contest(contest: Comparison) -> list[Block]:
-    """Show every method of `compare`, beside its price."""
+    """Show every method of `compare`, beside its cost."""
     blocks: list[Block] = [
         Text(
             "Methods that learn were fitted on one half of the examples and judged on the other, "
-            "and the other way round. Passes: forward passes per answer."
+            "and vice versa. Passes: forward passes per answer."
         )
     ]
     boards = contest.every
@@ -458,8 +336,8 @@ def show_contest(contest: Comparison) -> list[Block]:
             Chart(
                 f"board-{i}",
                 charts.draw_board(board),
-                f"Gain over {board.reference_label} against forward passes per answer. Methods "
-                "further below stand at the lower edge; the table has all numbers.",
+                f"Gain over {board.reference_label} against forward passes per answer. ▼ at the "
+                "lower edge: further below; the table has all numbers.",
             ),
             tabulate_board(board, contest).select(heads),
         ]

@@ -21,10 +21,7 @@ from snapsure.table import ScoreTable
 
 _EXAMPLES = 5  # that a notebook shows of a score table
 _TEXT_WIDTH = 120
-_STYLE = {
-    True: "text-align: left; padding: 0.15em 0.6em; min-width: 6em",
-    False: "text-align: right; padding: 0.15em 0.6em; white-space: nowrap",
-}
+_PADDING = "padding: 0.15em 0.6em"
 _LATEX = {sign: rf"\{sign}" for sign in "%_&#{}$"} | {
     "κ": r"$\kappa$",
     "…": r"\dots{}",
@@ -102,17 +99,26 @@ def to_terminal(table: Table) -> terminal.Table:
 
 def to_html(table: Table) -> str:
     """Render a table for a notebook or a page; the first cell of a row is its head."""
-    styles = [_STYLE[column.text] for column in table.columns]
 
-    def cell(tag: str, text: str, style: str) -> str:
+    def render(tag: str, cells: Sequence[str], text: str, number: str) -> list[str]:
         name = tag.partition(" ")[0]
-        return f'<{tag} style="{style}">{html.escape(text)}</{name}>'
+        styles = [
+            f"text-align: left; {_PADDING}; {text}"
+            if column.text
+            else f"text-align: right; {_PADDING}; {number}"
+            for column in table.columns
+        ]
+        return [
+            f'<{tag} style="{style}">{html.escape(cell)}</{name}>'
+            for style, cell in zip(styles, cells, strict=True)
+        ]
 
-    heads = (cell('th scope="col"', *each) for each in zip(table.heads, styles, strict=True))
+    narrow, wide, whole = "min-width: 6em", "min-width: 11em", "white-space: nowrap"
+    heads = render('th scope="col"', table.heads, narrow, "")
     body = []
     for row in table.cells:
-        first, *others = zip(row, styles, strict=True)
-        cells = [cell('th scope="row"', *first), *(cell("td", *each) for each in others)]
+        first = render('th scope="row"', row, narrow, whole)[:1]
+        cells = [*first, *render("td", row, wide, whole)[1:]]
         body.append(f"<tr>{''.join(cells)}</tr>")
     caption = ""
     if table.title:

@@ -1,0 +1,108 @@
+"""The recommendation is what `Predictor.fit` deploys, with means over tables and verdicts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from snapsure import Report, ScoreTable, Threshold
+from snapsure.errors import Infeasible, InvalidInput
+from snapsure.evaluation import choose
+from snapsure.metrics import Interval
+from snapsure.report.accept import find_all_positions
+from snapsure.report.advice import RISKS, judge, recommend
+from tests.support.report import chapter_of, early, scored, spoilt
+
+LIMIT = 0.3
+
+
+def advise(table, risk):
+    return recommend([table], [choose(table)], risk)
+
+
+@pytest.mark.parametrize("table", [early(), scored(), spoilt()], ids=["early", "late", "final"])
+def test_it_recommends_what_fit_deploys(table):
+    expected = choose(table, risk=LIMIT)
+    advice = advise(table, LIMIT)
+    assert advice.method == expected.method
+    assert advice.accepted == expected.accepted
+    assert advice.final_accepted == expected.final_accepted
+    (ours,) = advice.choices
+    assert ours.threshold.theta == expected.threshold.theta
+    chapter = chapter_of(table, LIMIT)
+    first = find_all_positions(chapter)[chapter.deployed]
+    assert first.theta[first.start] == expected.threshold.theta
+    assert first.coverage[first.start] == chapter.accepted.mean()
+
+
+def test_a_limit_that_is_not_given_is_round_and_can_be_promised():
+    table = early()
+    learn = table.rows(choose(table).learn)
+    advice = advise(table, None)
+    wanted = max(risk for risk in RISKS if risk <= learn.errors.mean() / 2)
+    for risk in (risk for risk in RISKS if wanted <= risk < advice.risk):
+        with pytest.raises(Infeasible):
+            Threshold.at_risk(learn.kappa("softmax")[-1], learn.errors, risk, 0.05)
+    assert advice.risk in RISKS
+    assert advice.accepted > 0
+
+
+def test_where_nothing_can_be_promised_it_says_so():
+    report = Report(early(), risk=0.001)
+    assert report.advice.accepted is None
+    assert "cannot promise an error limit of 0.1 %" in report.html()
+
+
+def test_the_final_softmax_may_be_deployed_although_another_method_ranks_better():
+    table = early()
+    advice = advise(table, LIMIT)
+    assert advice.verdicts[0].outcome == "better"
+    final = [replace(choice, method="final") for choice in advice.choices]
+    use, why, *_ = replace(advice, choices=final).write()
+    assert use == "Use the final softmax."
+    assert why.startswith(f"{advice.verdicts[0].method} ranks better, but the final softmax ")
+
+
+def test_several_tables_have_the_mean_of_what_each_accepts():
+    tables = [scored(seed=seed) for seed in range(3)]
+    advice = recommend(tables, [choose(table) for table in tables], LIMIT)
+    each = [choose(table, risk=LIMIT) for table in tables]
+    assert advice.accepted == pytest.approx(np.mean([one.accepted for one in each]))
+    assert advice.final_accepted == pytest.approx(
+        np.mean([one.final_accepted or 0 for one in each])
+    )
+    aes = next(verdict for verdict in advice.verdicts if verdict.method == "AES")
+    rows = [row for one in each for row in one.candidates if row.method == "AES"]
+    ours, final = (
+        np.mean([getattr(row, field) for row in rows]) for field in ("eaurc", "reference_eaurc")
+    )
+    assert aes.gain.estimate == pytest.approx(100 * (1 - ours / final))
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        ((0.8, 3.0), "better"),
+        ((-3.0, -0.8), "worse"),
+        ((-1.0, 2.0), "no difference"),
+        ((0.04, 2.0), "borderline"),
+        ((-2.0, 0.01), "borderline"),
+    ],
+)
+def test_verdicts(ends, outcome):
+    """Ends of the gain in percent, where the final softmax has an E-AURC of 1."""
+    low, high = ends
+    row = choose(scored()).candidates[0]
+    difference = Interval(-0.01, -high / 100, -low / 100)
+    verdict = judge([replace(row, difference=difference, reference_eaurc=1.0)])
+    assert verdict.outcome == outcome
+    assert tuple(verdict.gain) == pytest.approx((1, low, high))
+
+
+def test_refusals():
+    kappa = np.full((2, 20), 0.5)
+    right = ScoreTable({"softmax": kappa}, np.zeros((2, 20), int), np.zeros(20, int))
+    with pytest.raises(InvalidInput, match=r"`table`.*got 0 wrong of 20\. Score more examples"):
+        Report(right)
+    with pytest.raises(InvalidInput, match="must be one of softmax"):
+        Report(scored(), kappa="nn_distance")

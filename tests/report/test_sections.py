@@ -1,0 +1,132 @@
+"""The numbers of the other sections against the library's functions and definitions."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from snapsure import PES, Platt
+from snapsure.evaluation import trajectories
+from snapsure.report.chapter import Folded
+from snapsure.report.charts import to_plain
+from snapsure.report.sections import (
+    count_bins,
+    find_classes,
+    find_mistakes,
+    find_moved,
+    follow_training,
+    group_by_confidence,
+    rank,
+    state_probabilities,
+)
+from snapsure.report.tables import Table
+from tests.support.report import chapter_of, early, scored
+
+
+@pytest.fixture(scope="module")
+def table():
+    return early()
+
+
+@pytest.fixture(scope="module")
+def chapter(table):
+    return chapter_of(table)
+
+
+def test_along_training(table):
+    groups, surer = group_by_confidence(table.kappa("softmax"), table.errors)
+    expected = trajectories(table.kappa("softmax"), table.errors, 0.5)
+    assert surer == 0.5
+    assert np.array_equal(groups.green_eaurc, expected.green_eaurc)
+    assert np.array_equal(groups.red_eaurc, expected.red_eaurc)
+
+
+def test_the_surer_group_grows_until_it_has_errors():
+    rng = np.random.default_rng(0)
+    kappa = np.sort(rng.random((3, 1000)), axis=1)
+    wrong = np.zeros(1000, bool)
+    wrong[:300:10] = True  # none among the surest 70 %
+    groups, surer = group_by_confidence(kappa, wrong)
+    assert surer == 0.8
+    assert np.allclose(groups.red_kappa, trajectories(kappa, wrong, 0.2).red_kappa)
+
+
+def test_tables_of_layers_and_epochs(table, chapter):
+    (folded,) = [block for block in follow_training(chapter) if isinstance(block, Folded)]
+    layers, epochs = [block for block in folded.blocks if isinstance(block, Table)]
+    pes = PES().fit(table)
+    expected = [(each.cut, each.edge, each.epoch) for each in pes.layers_]
+    assert [tuple(row[1:4]) for row in layers.rows] == expected
+    assert sum(row[4] for row in layers.rows) == table.y.size
+    assert layers.rows[0][4] == (table.kappa("softmax")[-1] <= pes.layers_[0].edge).sum()
+    assert [row[0] for row in epochs.rows] == table.epochs.tolist()
+    accuracy = (table.labels == table.y).mean(axis=1)
+    assert np.array_equal([row[1] for row in epochs.rows], accuracy)
+
+
+def test_reliability_on_the_other_half(table, chapter):
+    learn, rest = table.rows(chapter.choice.learn), chapter.rest
+    stated = state_probabilities(chapter)
+    assert list(stated) == ["final softmax, as it is", "final softmax, calibrated", "LES"]
+    platt = Platt().fit(learn.kappa("softmax")[-1], learn.errors)
+    p = platt.predict_proba(chapter.scores["final softmax"])
+    assert np.array_equal(stated["final softmax, calibrated"], p)
+    assert np.array_equal(stated["LES"], chapter.scores["LES"])
+
+    bins = count_bins(p, rest.errors)
+    assert bins.examples.sum() == rest.errors.size
+    inside = (p >= 0.7) & (p < 0.8)
+    assert inside.any()
+    at = int(np.flatnonzero(np.isclose(bins.stated, p[inside].mean()))[0])
+    right, n = int((~rest.errors[inside]).sum()), int(inside.sum())
+    assert (bins.right[at], bins.examples[at]) == (right / n, n)
+    exact = binomtest(right, n).proportion_ci(0.95, "exact")
+    assert bins.low[at] == pytest.approx(exact.low, abs=1e-9)
+    assert bins.high[at] == pytest.approx(exact.high, abs=1e-9)
+
+
+def test_mistakes_and_moved(chapter):
+    wrong, score = chapter.rest.errors, chapter.scores["LES"]
+    final, now = (rank(chapter.scores[name]) for name in ("final softmax", "LES"))
+    rows = np.flatnonzero(wrong)
+    surest = rows[np.argsort(-score[rows], kind="stable")][:12]
+    assert find_mistakes(wrong, now).tolist() == surest.tolist()
+    moved = find_moved(wrong, final, now)
+    right, rise = np.flatnonzero(~wrong), final - now
+    assert moved["Right, moved up"][0] == right[np.argmax(rise[right])]
+    assert moved["Right, moved down"][0] == right[np.argmin(rise[right])]
+    for title, some in moved.items():
+        assert (rise[some] > 0).all() if title.endswith("up") else (rise[some] < 0).all()
+    assert not any(some.size for some in find_moved(wrong, now, now).values())
+
+
+def test_classes_are_judged_at_the_recommended_threshold():
+    chapter = chapter_of(scored(), 0.3)
+    rest = chapter.rest
+    accepted = chapter.choice.threshold.accepts(chapter.choice.confidence(rest))
+    assert np.array_equal(chapter.accepted, accepted)
+    classes = find_classes(accepted, rest.y_hat, rest.errors)
+    risks = [wrong / number for _, number, wrong, _, _ in classes]
+    assert risks == sorted(risks, reverse=True)
+    for label, number, wrong, _, _ in classes:
+        those = accepted & (rest.y_hat == label)
+        assert (number, wrong) == (those.sum(), rest.errors[those].sum())
+
+
+def test_without_a_promise_the_surest_four_fifths_are_judged(table):
+    chapter = chapter_of(table, 0.001)
+    assert chapter.choice.threshold is None
+    assert chapter.accepted.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_equals_share_the_middle_of_their_ranks():
+    assert rank(np.array([0.9, 0.5, 0.5, 0.1])).tolist() == [1, 2.5, 2.5, 4]
+
+
+def test_one_snapshot_moves_nothing():
+    chapter = chapter_of(scored(snapshots=1))
+    ranks = [rank(score) for score in chapter.scores.values()]
+    assert all(np.array_equal(ranks[0], each) for each in ranks)
+
+
+def test_plain_numbers():
+    assert to_plain({0.1: np.array([1 / 3]), "n": np.int64(3)}) == {"0.1": [0.333333], "n": 3}
