@@ -24,7 +24,7 @@ def cases() -> Iterator[Case]:
         table, page = Path(folder) / "table", Path(folder) / "report.html"
         _million().save(table)
         report = ["report", str(table), "--out", str(page)]
-        yield _case(report, "snapsure report, 5 snapshots × 10⁶ points", within=15, rounds=3)
+        yield _case(report, "snapsure report, 5 snapshots × 10⁶ examples", within=15, rounds=3)
 
 
 def memory() -> dict[str, float]:

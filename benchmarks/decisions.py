@@ -146,7 +146,7 @@ def cases() -> Iterator[Case]:
     """Every row of the table of times."""
     kappa, errors = _million()
     yield Case(
-        "Threshold.at_risk, 10⁶ points",
+        "Threshold.at_risk, 10⁶ examples",
         "np.argsort",
         lambda: Threshold.at_risk(kappa, errors, 0.05),
         lambda: np.argsort(-kappa),
@@ -159,7 +159,7 @@ def memory() -> dict[str, float]:
     """Peak megabytes."""
     kappa, errors = _million()
     return {
-        "Threshold.at_risk, 10⁶ points": peak_megabytes(
+        "Threshold.at_risk, 10⁶ examples": peak_megabytes(
             lambda: Threshold.at_risk(kappa, errors, 0.05)
         )
     }

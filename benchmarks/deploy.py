@@ -121,8 +121,8 @@ def memory() -> dict[str, float]:
             path = Deployed(Path(name), k).path
             weights = sum(file.stat().st_size for file in path.rglob("*.safetensors")) / 2**20
             command = [sys.executable, "-m", "benchmarks.deploy", str(path)]
-            told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            peaks[f"Predictor, {k} snapshots ({weights:.0f} MB), batch of {BATCH}"] = float(told)
+            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            peaks[f"Predictor, {k} snapshots ({weights:.0f} MB), batch of {BATCH}"] = float(printed)
     return peaks
 
 

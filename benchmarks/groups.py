@@ -92,8 +92,8 @@ def memory() -> dict[str, float]:
         folder = _made(Path(name))
         for group, words in ((1, "snapshot by snapshot"), (8, "in groups of 8")):
             command = [sys.executable, "-m", "benchmarks.groups", str(folder), str(group)]
-            told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            peaks[f"score of JPEG files, {words}"] = float(told)
+            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            peaks[f"score of JPEG files, {words}"] = float(printed)
     return peaks
 
 

@@ -1,19 +1,34 @@
-"""docs/results/speed.md, from what was measured."""
+"""Write docs/results/speed.md and its appendix from what was measured."""
 
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "speed.md"
+_RESULTS = Path(__file__).parents[1] / "docs" / "results"
+PAGE, APPENDIX = _RESULTS / "speed.md", _RESULTS / "appendix" / "speed.md"
+# Parts whose first row the short page shows.
+_SHORT = ("scoring", "groups", "metrics", "neighbours", "deploy")
 _HEAD = """# How fast
 
-Ratios against what one would use instead. The two run by turns, in one process: a ratio is the
-median of neighbours in time, with its quartiles. `make bench` makes all rows anew and names the
-machine; the command of a row makes those of its part. With
-`NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"` before it, NumPy is that of a machine without
-AVX-512. Load: how many processes wanted a core when a row was measured, this one among
-them, and its priority if that was raised, which counts for less where the kernel shares out
-its time by session first. Rows are of one run, the last: another may put a ratio that is near
-its goal on the other side of it.
+**Each row compares snapsure with what you would use instead, side by side in one process.** The
+ratio is the median over pairs of runs, with its quartiles.
+
+"""
+_CAVEATS = """
+Three caveats:
+
+- **One machine with two cores**: {machine}. Other machines give other ratios.
+- **Rows are of the last run.** A ratio near its goal may miss it in the next run.
+- **Times depend on the load**; ratios much less, because both sides run by turns.
+
+The appendix has [every row, its goal, its load and its command](appendix/speed.md).
+"""
+_APPENDIX_HEAD = """# How fast: every row
+
+The two sides of a row run by turns in one process: a ratio is the median over pairs of neighbours
+in time, with its quartiles. `make bench` measures all rows again and names the machine; the command
+of a row measures its part. With `NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"` before it, NumPy
+runs as on a machine without AVX-512. "Load" is the number of processes that wanted a core when a
+row was measured, this one among them, and its priority if that was raised.
 """
 _COLUMNS = (
     "| work | ours | against | theirs | ratio (quartiles) | goal | load | command |\n"
@@ -22,16 +37,23 @@ _COLUMNS = (
 
 
 def write(rows: list[dict[str, Any]]) -> None:
-    """Write it: a table for each machine."""
+    """Write the page of five rows, and the appendix with a table for each machine."""
+    timed = [row for row in rows if "megabytes" not in row]
+    first = {row["part"]: row for row in reversed(timed)}
+    short = [first[part] for part in _SHORT if part in first]
+    table = "| work | against | ratio (quartiles) |\n|---|---|---|\n"
+    table += "".join(f"| {row['name']} | {row['reference']} | {_ratio(row)} |\n" for row in short)
+    PAGE.write_text(_HEAD + table + _CAVEATS.format(machine=timed[0]["machine"]))
+
     machines = dict.fromkeys(row["machine"] for row in rows)
     parts = [
-        f"\n## {name}\n\n" + _of([row for row in rows if row["machine"] == name])
+        f"\n## {name}\n\n" + _tabulate([row for row in rows if row["machine"] == name])
         for name in machines
     ]
-    PAGE.write_text(_HEAD + "".join(parts))
+    APPENDIX.write_text(_APPENDIX_HEAD + "".join(parts))
 
 
-def _of(rows: list[dict[str, Any]]) -> str:
+def _tabulate(rows: list[dict[str, Any]]) -> str:
     timed = [_line(row) for row in rows if "megabytes" not in row]
     held = [
         f"- {row['name']}: {row['megabytes']:.0f} MB above its inputs\n"
@@ -48,13 +70,17 @@ def _line(row: dict[str, Any]) -> str:
         _time(row["ours"]),
         row["reference"],
         _time(row["theirs"]),
-        f"{row['ratio']:.2f} × {'faster' if 'faster' in row['goal'] else 'its time'} "
-        f"({row['low']:.2f} … {row['high']:.2f})",
+        _ratio(row),
         row["goal"] + {True: "", False: " (missed)", None: ""}[row["met"]],
         _load(row),
         f"`python -m benchmarks {row['part']}`",
     )
     return f"| {' | '.join(cells)} |\n"
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    unit = "faster" if "faster" in row["goal"] else "its time"
+    return f"{row['ratio']:.2f} × {unit} ({row['low']:.2f} … {row['high']:.2f})"
 
 
 def _load(row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Time of scoring against snapshots, points and workers: `python -m benchmarks.scale`.
+"""Time of scoring against snapshots, examples and workers: `python -m benchmarks.scale`.
 
 Prints the tables of scale.md. Needs both cores for some minutes, and nothing beside it.
 """
@@ -24,7 +24,7 @@ ROUNDS = 3
 SNAPSHOTS = (1, 4, 8, 16)
 POINTS = (100, 200, 400, 800)
 FILES = 400
-MADE = 200  # points, where snapshots or workers are counted
+MADE = 200  # examples, where snapshots or workers are counted
 
 
 def heavier() -> nn.Sequential:
@@ -46,10 +46,10 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def scored(
-    make: Callable[[], nn.Module], store: Path, files: Path, points: int, executor: Executor
+    make: Callable[[], nn.Module], store: Path, files: Path, examples: int, executor: Executor
 ) -> object:
     """All snapshots of a store on so many JPEG files, the folder's ones over and over."""
-    rows = [i % FILES for i in range(points)]
+    rows = [i % FILES for i in range(examples)]
     data = DataLoader(Subset(Jpegs(files), rows), batch_size=BATCH)
     return score(make(), store, data, SoftmaxResponse(), executor=executor, progress=False)
 
@@ -78,14 +78,14 @@ def main() -> None:
         photographs(folder / "images")
         images = folder / "images"
         by_snapshots(folder, images)
-        by_points(folder, images)
+        by_examples(folder, images)
         by_workers(folder, images)
         neighbours()
         decoding(images)
 
 
 def by_snapshots(folder: Path, images: Path) -> None:
-    """Fixed points."""
+    """Fixed examples."""
     rows = []
     for count in SNAPSHOTS:
         line = [str(count)]
@@ -95,12 +95,12 @@ def by_snapshots(folder: Path, images: Path) -> None:
                 taken = seconds(lambda: scored(make, store, images, MADE, executor))  # noqa: B023
                 line.append(f"{taken:.2f} ({1e3 * taken / count / MADE:.2f})")
         rows.append(line)
-    print(f"Seconds (and ms per snapshot and point), {MADE} JPEG files of {SIDE} px, one core:\n")
+    print(f"Seconds (and ms per snapshot and example), {MADE} JPEG files of {SIDE} px, one core:\n")
     heads = ["snapshots", "light, groups", "light, one by one", "heavier, groups"]
     table([*heads, "heavier, one by one"], rows)
 
 
-def by_points(folder: Path, images: Path) -> None:
+def by_examples(folder: Path, images: Path) -> None:
     """Fixed snapshots."""
     store = recorded(network, folder, 8)
     rows = []
@@ -108,7 +108,7 @@ def by_points(folder: Path, images: Path) -> None:
         taken = seconds(lambda: scored(network, store, images, count, LocalExecutor()))  # noqa: B023
         rows.append([f"{count:,}", f"{taken:.2f}", f"{1e3 * taken / count / 8:.2f}"])
     print("8 snapshots of the light network, one core:\n")
-    table(["points", "seconds", "ms per snapshot and point"], rows)
+    table(["examples", "seconds", "ms per snapshot and example"], rows)
 
 
 def by_workers(folder: Path, images: Path) -> None:

@@ -1,4 +1,4 @@
-"""The sketch of a stream against a histogram, and against keeping all points."""
+"""The sketch of a stream against a histogram, and against keeping all examples."""
 
 from collections.abc import Iterator
 from functools import partial
