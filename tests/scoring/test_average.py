@@ -1,4 +1,4 @@
-"""Mean weights: of the snapshots that AES takes, with batch statistics taken anew."""
+"""Averaged weights: the mean of late snapshots, batch statistics estimated again, and scores."""
 
 import copy
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from snapsure import AES, SnapshotStore, SoftmaxResponse, score
+from snapsure import AES, Ensemble, ScoreTable, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput, WrongArchitecture
 from snapsure.scoring import average_weights
 
@@ -35,22 +35,14 @@ def trained(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("k", "start"), [(30, 0.4), (3, 0.4), (12, 0.0), (1, 0.4)])
-def test_it_is_the_mean_of_the_states_that_aes_takes(trained, k, start):
+@pytest.mark.parametrize("start", [0.4, 0.0, 0.99])
+def test_it_is_the_mean_of_the_states_from_start_on(trained, start):
     store = trained(plain)
-    states = [store.load(epoch) for epoch in AES(k, start).snapshots(store.epochs)]
-    ours = average_weights(plain(), store.path, k=k, start=start).state_dict()
+    states = [store.load(epoch) for epoch in range(max(1, int(start * 12)), 13)]
+    ours = average_weights(plain(), store.path, start=start).state_dict()
     for name, value in ours.items():
         mean = torch.stack([state[name].double() for state in states]).mean(dim=0)
         torch.testing.assert_close(value, mean.float(), rtol=0, atol=0)
-
-
-def test_one_snapshot_is_itself(trained):
-    store = trained(plain)
-    ours = average_weights(plain(), store, k=1)
-    assert all(
-        torch.equal(value, store.load(12)[name]) for name, value in ours.state_dict().items()
-    )
 
 
 def test_half_precision_is_averaged_in_double(tmp_path):
@@ -80,7 +72,7 @@ def statistics(model, batches):
 
 
 @pytest.mark.parametrize("batch_size", [10, 40])
-def test_statistics_are_taken_anew(trained, batch_size):
+def test_statistics_are_estimated_again(trained, batch_size):
     store = trained(normalising)
     inputs = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
     labels = torch.arange(40) % 2
@@ -151,9 +143,76 @@ def test_it_classifies_real_digits(digits, tmp_path):
     assert table.errors.mean() < 1 - most
 
 
+INPUTS = torch.randn(60, 4, generator=torch.Generator().manual_seed(2))
+LABELS = torch.arange(60) % 2
+TRAIN = torch.randn(40, 4, generator=torch.Generator().manual_seed(3)) * 3 + 1
+
+
+def scored(store, average, **options):
+    return score(normalising(), store, (INPUTS, LABELS), average=average, progress=False, **options)
+
+
+def check_averaged(table, store, train):
+    """Compare a table's averaged weights with the network itself, run by hand."""
+    with torch.no_grad():
+        p = average_weights(normalising(), store, train)(INPUTS).double().softmax(dim=1).numpy()
+    labels, kappa, final_kappa = table.averaged
+    assert (labels == p.argmax(axis=1)).all()
+    np.testing.assert_allclose(kappa, p.max(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(final_kappa, p[np.arange(60), table.y_hat], rtol=1e-6)
+
+
+def test_score_keeps_what_averaged_weights_answer(trained, tmp_path):
+    store = trained(normalising)
+    table = scored(store, TRAIN, batch_size=7)
+    check_averaged(table, store, TRAIN)
+    assert (table.averaged.labels != table.y_hat).any()
+    some = table.rows([5, 3])
+    assert all(
+        np.array_equal(few, every[[5, 3]])
+        for few, every in zip(some.averaged, table.averaged, strict=True)
+    )
+    table.save(tmp_path / "saved")
+    again = ScoreTable.open(tmp_path / "saved").averaged
+    assert all(np.array_equal(*columns) for columns in zip(again, table.averaged, strict=True))
+    assert scored(store, None).averaged is None
+
+
+def test_it_is_added_to_scores_that_are_there(trained, tmp_path):
+    """No snapshot is scored again; other training examples replace it; the same keep it."""
+    store, out = trained(normalising), tmp_path / "scores"
+    scored(store, None, out=out)
+    pieces = {path: path.stat().st_mtime_ns for path in out.rglob("*.npy")}
+    check_averaged(scored(store, TRAIN, out=out), store, TRAIN)
+    assert all(path.stat().st_mtime_ns == at for path, at in pieces.items())
+
+    (piece,) = (out / "averaged").iterdir()
+    written = piece.stat().st_mtime_ns
+    for average in (TRAIN, None):
+        check_averaged(scored(store, average, out=out), store, TRAIN)
+    assert piece.stat().st_mtime_ns == written
+    check_averaged(scored(store, 2 * TRAIN, out=out), store, 2 * TRAIN)
+    piece.write_bytes(piece.read_bytes()[:-1])
+    check_averaged(scored(store, 2 * TRAIN, out=out), store, 2 * TRAIN)
+
+
+def test_scoring_other_inputs_instead_forgets_it(trained, tmp_path):
+    store, out = trained(normalising), tmp_path / "scores"
+    scored(store, TRAIN, out=out)
+    other = (INPUTS + 1, LABELS)
+    table = score(normalising(), store, other, out=out, overwrite=True, progress=False)
+    assert table.averaged is None
+
+
 def refusal(*args, **options):
     with pytest.raises(InvalidInput) as caught:
         average_weights(*args, **options)
+    return str(caught.value)
+
+
+def scoring_refusal(*args, **options):
+    with pytest.raises(InvalidInput) as caught:
+        score(*args, progress=False, **options)
     return str(caught.value)
 
 
@@ -169,7 +228,13 @@ def test_refusals(trained, tmp_path):
         "`data` must give batches that have statistics, got an error (Expected more "
         "than 1 value per channel when training, got input size torch.Size([1, 3]))"
     )
-    assert refusal(normalising(), store, k=0).startswith("`k` must be a whole number ≥ 1, got 0")
+    assert refusal(normalising(), store, start=1).startswith("`start` must lie in [0, 1), got 1")
+    assert refusal(normalising(), Ensemble([store, store])).startswith(
+        "`snapshots` must be of one training, got an ensemble of 2"
+    )
+    assert not (tmp_path / "new").exists()
+    said = scoring_refusal(normalising(), store, torch.randn(9, 4), average=True)
+    assert said.startswith("`data` must be training examples where the model has batch norm")
     linear = nn.Linear(4, 3)
     wrong = refusal(nn.Sequential(linear), store)
     with pytest.raises(WrongArchitecture) as caught:

@@ -30,6 +30,7 @@ from snapsure.evaluation import _archive
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.networks._reference import Reference, write_reference
 from snapsure.paper.archive import Experiment
+from snapsure.table import Averaged
 from snapsure.training._epochs import load_state, read_history, refuse_another, save_state
 from tests.support.runs import run_of
 
@@ -61,14 +62,18 @@ def table_of(n=N):
     kappa = np.stack([p.max(axis=1) ** (1 / i) for i in (1, 2, 3)])
     y = np.where(rng.random(n) < 0.4, (y_hat + 1) % 3, y_hat)
     labels = np.broadcast_to(y_hat, kappa.shape)
-    return ScoreTable({"softmax": kappa}, labels, y, epochs=[1, 2, 5], logits=logits)
+    averaged = Averaged(np.roll(y_hat, 1), kappa[1], kappa[2])
+    return ScoreTable(
+        {"softmax": kappa}, labels, y, epochs=[1, 2, 5], logits=logits, averaged=averaged
+    )
 
 
 def told_of(table):
     """All that a table holds."""
     kappas = [(name, table.kappa(name)) for name in table.names]
     columns = table.labels, table.y_hat, table.y, table.epochs, table.logits, table.final
-    return [*kappas, *columns, table.provenance]
+    averaged = table.averaged or ()
+    return [*kappas, *columns, *averaged, table.provenance]
 
 
 def saved_table(folder):
@@ -80,6 +85,7 @@ def saved_table(folder):
         "y_hat": "y_hat/all.00000.npy",
         "logits": "logits/all.00000.npy",
         "final": "final/all.00000.npy",
+        "averaged": "averaged/all.00000.npy",
         "table.json": "table.json",
     }
     return {
@@ -98,7 +104,7 @@ def scored_table(folder):
 
     def read():
         data, out = (x, torch.arange(N) % 3), folder / "out"
-        return told_of(score(nn.Linear(3, 3), store, data, out=out, progress=False))
+        return told_of(score(nn.Linear(3, 3), store, data, average=True, out=out, progress=False))
 
     read()
     names = {
@@ -106,6 +112,7 @@ def scored_table(folder):
         "scored piece": "softmax/epoch-000001.00000.npy",
         "scored y_hat": "y_hat/all.00000.npy",
         "scored final": "final/all.00000.npy",
+        "scored averaged": "averaged/all.00000.npy",
     }
     return {name: File(folder / "out" / path, read) for name, path in names.items()}
 

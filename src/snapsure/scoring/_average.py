@@ -1,5 +1,7 @@
-"""One network with the mean weights of many snapshots."""
+"""Averaged weights: one network with the mean weights of many snapshots, and what it answers."""
 
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,14 @@ from torch.optim.swa_utils import update_bn
 
 from snapsure import _validate
 from snapsure._spacing import choose
-from snapsure.errors import InvalidInput
-from snapsure.networks._data import Rows
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.kappas._base import softmax_of
+from snapsure.networks._data import Rows, row_count
 from snapsure.networks._network import Network, private_copy
-from snapsure.snapshots._base import Snapshots
+from snapsure.networks._runner import Runner, vote
+from snapsure.scoring._plan import Plan
+from snapsure.snapshots import _weights
+from snapsure.snapshots._base import Snapshots, refuse_missing
 from snapsure.snapshots._store import open_snapshots
 
 
@@ -23,19 +29,19 @@ def average_weights(
     snapshots: Snapshots | str | Path,
     data: Any = None,
     *,
-    k: int = 30,
     start: float = 0.4,
 ) -> nn.Module:
-    """Return a network whose weights are the mean over the snapshots that `AES(k, start)` averages.
+    """Return a network whose weights are the mean over the snapshots of a training.
 
     Izmailov, Podoprikhin, Garipov, Vetrov & Wilson 2018 (Averaging Weights Leads to Wider Optima
     and Better Generalization), on the snapshots of an ordinary training, without a learning rate of
-    its own. Means are taken in float64, one snapshot at a time; whole numbers are those of the last
-    snapshot. The statistics of batch normalisation do not follow from the mean of the weights. They
-    are estimated again, by one pass over `data` in training mode
-    (`torch.optim.swa_utils.update_bn`).
+    its own: w = mean of w_t over all snapshots from epoch ⌊start · T⌋ on. Means are taken in
+    float64, one snapshot at a time; whole numbers are those of the last snapshot. The statistics of
+    batch normalisation do not follow from the mean of the weights. They are estimated again, by one
+    pass over `data` in training mode (`torch.optim.swa_utils.update_bn`).
 
-    It is another classifier, with other errors than the final network.
+    It is another classifier than the final network, with answers of its own, in one forward pass.
+    `score(..., average=...)` compares both.
 
     Parameters
     ----------
@@ -45,13 +51,19 @@ def average_weights(
         The training's snapshots.
     data : DataLoader, Dataset, (inputs, labels) or inputs, optional
         Training examples, in an order that mixes the classes. Only batch normalisation needs them.
-    k, start
-        As in `AES`.
+    start : float
+        The fraction of the training that the average begins at.
 
     Returns
     -------
     nn.Module
         In evaluation mode, where `model` is, or on an accelerator if there is one.
+
+    Raises
+    ------
+    InvalidInput
+        If the model has batch normalisation and there is no `data`, there are no snapshots, or they
+        are an `Ensemble`.
 
     Examples
     --------
@@ -66,19 +78,24 @@ def average_weights(
     >>> folder.cleanup()
     """
     store = open_snapshots(snapshots)
-    if not store.epochs:
+    if len(store.members) > 1:
+        raise InvalidInput(
+            f"`snapshots` must be of one training, got an ensemble of {len(store.members)}. "
+            "Average each of them alone."
+        )
+    epochs = np.array(store.epochs)
+    if not epochs.size:
         raise InvalidInput(
             f"`snapshots` must hold at least one snapshot, got none in {store.path}. "
             "Check the path, or record some."
         )
-    epochs = np.array(store.epochs)
-    chosen = epochs[choose(epochs, _validate.count(k, "k"), _validate.share(start, "start"))]
+    chosen = epochs[choose(epochs, epochs.size, _validate.share(start, "start"))]
     averaged = private_copy(model)
     normalises = any(isinstance(module, _BatchNorm) for module in averaged.modules())
     if normalises and data is None:
         raise InvalidInput(
             "`data` must be training examples where the model has batch normalisation, got none. "
-            "Pass some: its statistics must be estimated again."
+            "Pass some, because its statistics must be estimated again."
         )
     _load_mean(averaged, store, chosen.tolist())
     if normalises:
@@ -134,3 +151,83 @@ class _Caller(nn.Module):
     def forward(self, inputs: Any) -> Tensor:
         """Return the logits of a batch."""
         return self._network.run(inputs).logits
+
+
+class AveragedWeights(Snapshots):
+    """Averaged weights as a training of one snapshot, in memory: what runners and predictors take.
+
+    Its epoch is the last one of the training.
+    """
+
+    def __init__(self, model: nn.Module, snapshots: Snapshots, data: Any = None) -> None:
+        network = average_weights(model, snapshots, data)
+        self.path, self._epoch = snapshots.path, snapshots.epochs[-1]
+        self._state = {name: x.cpu() for name, x in network.state_dict().items()}
+        digest = hashlib.sha256()
+        for name, value in self._state.items():
+            digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(value.contiguous().view(-1).view(torch.uint8).numpy().data)
+        self._sha256 = digest.hexdigest()
+
+    def __repr__(self) -> str:
+        """Show the folder of the snapshots."""
+        return f"AveragedWeights({str(self.path)!r})"
+
+    @property
+    def epochs(self) -> list[int]:
+        return [self._epoch]
+
+    def load(self, epoch: int) -> dict[str, Tensor]:
+        refuse_missing(epoch, self.epochs, self.path)
+        return dict(self._state)
+
+    def load_into(self, model: nn.Module, epoch: int) -> None:
+        _weights.load_strictly(model, self.load(epoch), f"The averaged weights of {self.path}")
+
+    def sha256(self, epoch: int) -> str:
+        return self._sha256
+
+    def verify(self) -> None:
+        """Do nothing: there is no file that could have changed."""
+
+
+def describe_average(data: Any) -> dict[str, Any]:
+    """Return what averaged weights depend on beside the snapshots: training examples, if any."""
+    return {"data": None if data is None else Rows.of(data, "average").identity()}
+
+
+def add_average(
+    plan: Plan, model: nn.Module, snapshots: Snapshots, data: Any, advance: Callable[[int], None]
+) -> None:
+    """Score a plan's examples with averaged weights, unless that is done; `advance` counts rows.
+
+    Per example: the network's own label, κ of that label, and κ of the final network's label.
+    """
+    layout, about = plan.table.layout, describe_average(data)
+    if layout["has_averaged"] and layout["provenance"].get("average") == about:
+        try:
+            for shard in range(len(plan.bounds)):
+                plan.table.read("averaged", None, shard)
+            return
+        except CorruptFile:
+            pass  # scored again, like any other piece
+    if layout["has_averaged"]:
+        layout["has_averaged"] = False
+        plan.save()  # no manifest names a piece that is being replaced
+
+    averaged = AveragedWeights(model, snapshots, data)
+    runner = Runner(model, [averaged], averaged.epochs, name=plan.data.name)
+    runner.load(averaged.epochs)
+    for shard, (low, high) in enumerate(plan.bounds):
+        y_hat = plan.table.read("y_hat", None, shard)
+        columns, at = [], 0
+        for inputs, _ in plan.data.batches(low, high):
+            (logits,) = runner.logits(averaged.epochs, inputs)
+            final, labels = y_hat[at : at + row_count(inputs)], vote([logits])
+            kappas = softmax_of(logits, labels), softmax_of(logits, final)
+            columns.append(np.column_stack((labels, *kappas)))
+            at += row_count(inputs)
+            advance(row_count(inputs))
+        plan.table.write("averaged", None, shard, np.concatenate(columns))
+    layout["has_averaged"] = True
+    layout["provenance"]["average"] = about

@@ -172,6 +172,7 @@ class Plan:
         clear_table(self.folder)
         self.table.hashes.clear()
         self.table.layout["inputs"].clear()
+        self.table.layout["has_averaged"] = False
         self.replaces = False
 
     def leave(self) -> None:

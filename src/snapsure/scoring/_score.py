@@ -17,9 +17,11 @@ from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._network import refuse_no_network
+from snapsure.scoring._average import add_average
 from snapsure.scoring._executor import Executor, LocalExecutor
 from snapsure.scoring._plan import LOCK, Plan, make_plan
 from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._store import open_snapshots
 from snapsure.table import ScoreTable
 
 # What file systems without locks answer. Two processes must not score into one folder there.
@@ -32,6 +34,7 @@ def score(
     data: Any,
     kappas: Kappa | Sequence[Kappa] | None = None,
     *,
+    average: Any = None,
     out: str | Path | None = None,
     executor: Executor | None = None,
     batch_size: int | None = None,
@@ -57,6 +60,10 @@ def score(
         belongs to none of the classes, so that every answer is wrong.
     kappas : Kappa or sequence of them, optional
         κ functions: `SoftmaxResponse()` (the default), `NNDistance(train)`, `MCDropout()`, ...
+    average : True or training examples, optional
+        Score the averaged weights of the snapshots too, in one more pass, as the table's
+        `.averaged`. Batch normalisation needs training examples, in a form of `data` and an order
+        that mixes the classes; else `True` is enough. It can be added to a table that is there.
     out : path, optional
         A folder for the table. After an interruption, the same call resumes where it stopped, and
         loses about a minute of work at most. Scores that are there are compared with the data,
@@ -109,6 +116,7 @@ def score(
                 snapshots,
                 data,
                 kappas,
+                average=average,
                 out=temporary,
                 executor=executor,
                 batch_size=batch_size,
@@ -139,6 +147,11 @@ def score(
                     overwrite=overwrite,
                 )
                 _run(plan, model, executor, overwrite=overwrite, progress=progress)
+                if average is not None and average is not False:
+                    with bar("averaged weights", plan.data.n, 0, progress=progress) as advance:
+                        training = None if average is True else average
+                        add_average(plan, model, open_snapshots(snapshots), training, advance)
+                plan.finish()
             except BaseException:
                 if plan is not None:
                     plan.leave()
@@ -174,7 +187,6 @@ def _run(
         done = total - sum(map(plan.count_rows, todo))
         with bar("scoring", total, done, progress=progress) as advance:
             executor.run(plan, model, todo, advance)
-    plan.finish()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from snapsure._types import Array
 from snapsure.errors import CorruptFile, InvalidInput
 
 TABLE = "table.json"
-RESERVED = ("final", "labels", "logits", "y", "y_hat")
+RESERVED = ("averaged", "final", "labels", "logits", "y", "y_hat")
 _FORMAT = "snapsure scores 2"
 _BESIDE = "pieces-2"  # no κ has this name
 _MANIFEST = re.compile(re.escape(TABLE))
@@ -44,6 +44,7 @@ class _Part(TypedDict):
     has_labels: bool
     has_logits: bool
     has_final: bool
+    has_averaged: bool
     place: Literal["", "pieces-2"]
     provenance: dict[str, Any]
     inputs: dict[_Shard, str]
@@ -64,6 +65,7 @@ def make_layout(
     has_labels: bool,
     has_logits: bool = False,
     has_final: bool,
+    has_averaged: bool = False,
     finished: bool = True,
     provenance: Mapping[str, Any],
 ) -> Layout:
@@ -77,6 +79,7 @@ def make_layout(
         "has_labels": has_labels,
         "has_logits": has_logits,
         "has_final": has_final,
+        "has_averaged": has_averaged,
         "place": "",
         "provenance": dict(provenance),
         "inputs": {},  # by shard, the digest of the examples that it was scored on
@@ -135,7 +138,7 @@ class Pieces:
         """Read a piece that another process may have written since the manifest was read."""
         key = self.key(name, epoch, shard)
         values = _arrays.read(self._place / key, self.hashes.get(key), _AGAIN)
-        dimensions = 2 if name in ("final", "logits") else 1
+        dimensions = 2 if name in ("averaged", "final", "logits") else 1
         if values.shape[:1] != (self.shards[shard],) or values.ndim != dimensions:
             raise CorruptFile(
                 f"{self._place / key} must hold {self.shards[shard]} values, got shape "

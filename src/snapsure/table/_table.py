@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,31 @@ _SUM_TOLERANCE = 1e-3
 _LOGIT_TOLERANCE = 0.01
 
 
+class Averaged(NamedTuple):
+    """What the averaged weights of a training's snapshots answer to n examples.
+
+    Attributes
+    ----------
+    labels : (n,) int array
+        Its own predictions.
+    kappa : (n,) array
+        Its softmax of these.
+    final_kappa : (n,) array
+        Its softmax of the final classifier's predictions, `ScoreTable.y_hat`.
+
+    Examples
+    --------
+    >>> averaged = Averaged(np.array([0, 1]), np.array([0.9, 0.6]), np.array([0.9, 0.4]))
+    >>> table = ScoreTable({"softmax": [[0.8, 0.7]]}, [[0, 0]], averaged=averaged)
+    >>> (table.averaged.labels == table.y_hat).tolist()
+    [True, False]
+    """
+
+    labels: Ints
+    kappa: Floats
+    final_kappa: Floats
+
+
 class ScoreTable:
     """κ of T snapshots for n examples, with the predictions of the final snapshot.
 
@@ -49,6 +74,8 @@ class ScoreTable:
     final : (n, 5) array or None
         Five numbers of the final logits, where known: entropy, margin, energy, max_logit and gen,
         as the κ functions of these names define them. LES learns from them.
+    averaged : Averaged or None
+        What the averaged weights of the snapshots answer, where `score` was asked for it.
     provenance : dict
         What was scored, as `score` recorded it: hashes of snapshots and inputs, settings of κ.
 
@@ -72,6 +99,7 @@ class ScoreTable:
         epochs: ArrayLike | None = None,
         logits: ArrayLike | None = None,
         final: ArrayLike | None = None,
+        averaged: Averaged | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         self._kappas = {
@@ -114,6 +142,7 @@ class ScoreTable:
         self.final = None if final is None else _validate_final(final, shape[1])
         if self.logits is not None and self.final is None:
             self.final = final_numbers(self.logits, self.y_hat)
+        self.averaged = None if averaged is None else _validate_averaged(averaged, shape[1])
         self.provenance = dict(provenance or {})
 
     @classmethod
@@ -132,6 +161,7 @@ class ScoreTable:
         table = cls.__new__(cls)
         table._kappas, table.labels, table.y_hat, table.epochs = dict(kappas), labels, y_hat, epochs
         table.y, table.logits, table.final, table.provenance = y, logits, final, {}
+        table.averaged = None
         return table
 
     @classmethod
@@ -245,6 +275,7 @@ class ScoreTable:
             y_hat=self.y_hat[at],
             logits=None if self.logits is None else self.logits[at],
             final=None if self.final is None else self.final[at],
+            averaged=self.averaged and Averaged(*(column[at] for column in self.averaged)),
         )
 
     def select(self, epochs: Iterable[int]) -> "ScoreTable":
@@ -294,6 +325,7 @@ class ScoreTable:
             "epochs": self.epochs,
             "logits": self.logits,
             "final": self.final,
+            "averaged": self.averaged,
             "provenance": self.provenance,
         }
         return ScoreTable(**(fields | changes))
@@ -364,6 +396,7 @@ class ScoreTable:
             has_labels=self.y is not None,
             has_logits=self.logits is not None,
             has_final=self.final is not None,
+            has_averaged=self.averaged is not None,
             provenance=self.provenance,
         )
         with replace_table(Path(path), layout) as writer:
@@ -378,6 +411,8 @@ class ScoreTable:
                 writer.write("logits", None, 0, self.logits)
             if self.final is not None:
                 writer.write("final", None, 0, self.final)
+            if self.averaged is not None:
+                writer.write("averaged", None, 0, np.column_stack(self.averaged))
 
     @classmethod
     def open(cls, path: str | Path) -> "ScoreTable":
@@ -401,6 +436,7 @@ class ScoreTable:
                     epochs=layout["epochs"],
                     logits=reader.read_row("logits", None) if layout["has_logits"] else None,
                     final=reader.read_row("final", None) if layout["has_final"] else None,
+                    averaged=_read_averaged(reader) if layout["has_averaged"] else None,
                     provenance=layout["provenance"],
                 )
             except CorruptFile:
@@ -434,6 +470,22 @@ def _validate_final(value: ArrayLike, n: int) -> Floats:
             f"κ of the final snapshot: {', '.join(FINAL_NUMBERS)}."
         )
     return final
+
+
+def _validate_averaged(value: Averaged, n: int) -> Averaged:
+    labels, *kappas = value
+    averaged = Averaged(
+        _validate.class_numbers(labels, "averaged.labels"),
+        *(_validate.scores(kappa, "averaged.kappa", ndim=(1,)) for kappa in kappas),
+    )
+    for name, column in averaged._asdict().items():
+        _check_shape(f"averaged.{name}", column, (n,))
+    return averaged
+
+
+def _read_averaged(reader: Pieces) -> Averaged:
+    labels, kappa, final_kappa = reader.read_row("averaged", None).T
+    return Averaged(labels.astype(np.int64), kappa, final_kappa)
 
 
 def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
