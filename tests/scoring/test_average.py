@@ -148,8 +148,9 @@ LABELS = torch.arange(60) % 2
 TRAIN = torch.randn(40, 4, generator=torch.Generator().manual_seed(3)) * 3 + 1
 
 
-def scored(store, average, **options):
-    return score(normalising(), store, (INPUTS, LABELS), average=average, progress=False, **options)
+def scored(store, reference, **options):
+    options |= {"average": reference is not None, "reference": reference, "progress": False}
+    return score(normalising(), store, (INPUTS, LABELS), **options)
 
 
 def check_averaged(table, store, train):
@@ -188,8 +189,8 @@ def test_it_is_added_to_scores_that_are_there(trained, tmp_path):
 
     (piece,) = (out / "averaged").iterdir()
     written = piece.stat().st_mtime_ns
-    for average in (TRAIN, None):
-        check_averaged(scored(store, average, out=out), store, TRAIN)
+    for reference in (TRAIN, None):
+        check_averaged(scored(store, reference, out=out), store, TRAIN)
     assert piece.stat().st_mtime_ns == written
     check_averaged(scored(store, 2 * TRAIN, out=out), store, 2 * TRAIN)
     piece.write_bytes(piece.read_bytes()[:-1])
@@ -219,13 +220,13 @@ def scoring_refusal(*args, **options):
 def test_refusals(trained, tmp_path):
     store = trained(normalising)
     assert refusal(normalising(), store).startswith(
-        "`data` must be training examples where the model has batch normalisation, got none"
+        "`reference` must be training examples where the model has batch normalisation, got none"
     )
     assert refusal(normalising(), tmp_path / "none").startswith(
         f"`snapshots` must hold at least one snapshot, got none in {tmp_path / 'none'}"
     )
     assert refusal(normalising(), store, torch.randn(257, 4)).startswith(
-        "`data` must give batches that have statistics, got an error (Expected more "
+        "`reference` must give batches that have statistics, got an error (Expected more "
         "than 1 value per channel when training, got input size torch.Size([1, 3]))"
     )
     assert refusal(normalising(), store, start=1).startswith("`start` must lie in [0, 1), got 1")
@@ -234,7 +235,7 @@ def test_refusals(trained, tmp_path):
     )
     assert not (tmp_path / "new").exists()
     said = scoring_refusal(normalising(), store, torch.randn(9, 4), average=True)
-    assert said.startswith("`data` must be training examples where the model has batch norm")
+    assert said.startswith("`reference` must be training examples where the model has batch norm")
     linear = nn.Linear(4, 3)
     wrong = refusal(nn.Sequential(linear), store)
     with pytest.raises(WrongArchitecture) as caught:

@@ -33,9 +33,16 @@ def score(
             "registers."
         ),
     ] = "softmax",
+    average: Annotated[
+        bool,
+        typer.Option("--average", help="Score the averaged weights of the snapshots too."),
+    ] = False,
     reference: Annotated[
         str | None,
-        typer.Option(help="Training data for nn_distance and deep_knn, in a form of --data."),
+        typer.Option(
+            help="Training data, in a form of --data: for nn_distance, deep_knn, and --average of "
+            "networks with batch normalisation."
+        ),
     ] = None,
     executor: Annotated[
         str, typer.Option(help="local: this process; ray: this machine's cores, or a cluster.")
@@ -61,6 +68,9 @@ def score(
         executor_ = _models.make_executor(executor, address, device)
         kappas = _models.make_kappas(kappa.split(","), reference)
         examples = _data.load_data(data, "--data")
+        training = None
+        if average and reference is not None:
+            training = _data.load_data(reference, "--reference")
         source = _models.open_snapshots(snapshots, prefix, trust)
         with redirect_stdout(sys.stderr):  # Ray reports lost nodes on stdout
             table = run(
@@ -68,6 +78,8 @@ def score(
                 source,
                 examples,
                 kappas,
+                average=average,
+                reference=training,
                 out=out,
                 executor=executor_,
                 batch_size=batch_size,

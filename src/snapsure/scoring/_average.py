@@ -27,7 +27,7 @@ from snapsure.snapshots._store import open_snapshots
 def average_weights(
     model: nn.Module,
     snapshots: Snapshots | str | Path,
-    data: Any = None,
+    reference: Any = None,
     *,
     start: float = 0.4,
 ) -> nn.Module:
@@ -38,10 +38,10 @@ def average_weights(
     its own: w = mean of w_t over all snapshots from epoch ⌊start · T⌋ on. Means are taken in
     float64, one snapshot at a time; whole numbers are those of the last snapshot. The statistics of
     batch normalisation do not follow from the mean of the weights. They are estimated again, by one
-    pass over `data` in training mode (`torch.optim.swa_utils.update_bn`).
+    pass over `reference` in training mode (`torch.optim.swa_utils.update_bn`).
 
     It is another classifier than the final network, with answers of its own, in one forward pass.
-    `score(..., average=...)` compares both.
+    `score(..., average=True)` scores both.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def average_weights(
         A network of the snapshots' architecture. It is copied.
     snapshots : SnapshotStore or path
         The training's snapshots.
-    data : DataLoader, Dataset, (inputs, labels) or inputs, optional
+    reference : DataLoader, Dataset, (inputs, labels) or inputs, optional
         Training examples, in an order that mixes the classes. Only batch normalisation needs them.
     start : float
         The fraction of the training that the average begins at.
@@ -62,8 +62,8 @@ def average_weights(
     Raises
     ------
     InvalidInput
-        If the model has batch normalisation and there is no `data`, there are no snapshots, or they
-        are an `Ensemble`.
+        If the model has batch normalisation and there is no `reference`, there are no snapshots, or
+        they are an `Ensemble`.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def average_weights(
     chosen = epochs[choose(epochs, epochs.size, _validate.share(start, "start"))]
     averaged = private_copy(model)
     normalises = any(isinstance(module, _BatchNorm) for module in averaged.modules())
-    if normalises and data is None:
+    if normalises and reference is None:
         raise InvalidInput(
-            "`data` must be training examples where the model has batch normalisation, got none. "
-            "Pass some, because its statistics must be estimated again."
+            "`reference` must be training examples where the model has batch normalisation, got "
+            "none. Pass some: averaged weights need new statistics."
         )
     _load_mean(averaged, store, chosen.tolist())
     if normalises:
-        _estimate_statistics(averaged, Rows.of(data, "data"))
+        _estimate_statistics(averaged, Rows.of(reference, "reference"))
     return averaged
 
 
@@ -135,7 +135,7 @@ def _estimate_statistics(model: nn.Module, rows: Rows) -> None:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(
-            f"`data` must give batches that have statistics, got an error ({error}). Choose a "
+            f"`reference` must give batches that have statistics, got an error ({error}). Choose a "
             "batch size that leaves no last batch of one example."
         ) from None
     model.eval()
@@ -159,8 +159,8 @@ class AveragedWeights(Snapshots):
     Its epoch is the last one of the training.
     """
 
-    def __init__(self, model: nn.Module, snapshots: Snapshots, data: Any = None) -> None:
-        network = average_weights(model, snapshots, data)
+    def __init__(self, model: nn.Module, snapshots: Snapshots, reference: Any = None) -> None:
+        network = average_weights(model, snapshots, reference)
         self.path, self._epoch = snapshots.path, snapshots.epochs[-1]
         self._state = {name: x.cpu() for name, x in network.state_dict().items()}
         digest = hashlib.sha256()
@@ -191,19 +191,24 @@ class AveragedWeights(Snapshots):
         """Do nothing: there is no file that could have changed."""
 
 
-def describe_average(data: Any) -> dict[str, Any]:
+def describe_average(reference: Any) -> dict[str, Any]:
     """Return what averaged weights depend on beside the snapshots: training examples, if any."""
-    return {"data": None if data is None else Rows.of(data, "average").identity()}
+    rows = None if reference is None else Rows.of(reference, "reference")
+    return {"reference": rows and rows.identity()}
 
 
 def add_average(
-    plan: Plan, model: nn.Module, snapshots: Snapshots, data: Any, advance: Callable[[int], None]
+    plan: Plan,
+    model: nn.Module,
+    snapshots: Snapshots,
+    reference: Any,
+    advance: Callable[[int], None],
 ) -> None:
     """Score a plan's examples with averaged weights, unless that is done; `advance` counts rows.
 
     Per example: the network's own label, κ of that label, and κ of the final network's label.
     """
-    layout, about = plan.table.layout, describe_average(data)
+    layout, about = plan.table.layout, describe_average(reference)
     if layout["has_averaged"] and layout["provenance"].get("average") == about:
         try:
             for shard in range(len(plan.bounds)):
@@ -215,7 +220,7 @@ def add_average(
         layout["has_averaged"] = False
         plan.save()  # no manifest names a piece that is being replaced
 
-    averaged = AveragedWeights(model, snapshots, data)
+    averaged = AveragedWeights(model, snapshots, reference)
     runner = Runner(model, [averaged], averaged.epochs, name=plan.data.name)
     runner.load(averaged.epochs)
     for shard, (low, high) in enumerate(plan.bounds):

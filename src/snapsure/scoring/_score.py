@@ -34,7 +34,8 @@ def score(
     data: Any,
     kappas: Kappa | Sequence[Kappa] | None = None,
     *,
-    average: Any = None,
+    average: bool = False,
+    reference: Any = None,
     out: str | Path | None = None,
     executor: Executor | None = None,
     batch_size: int | None = None,
@@ -60,10 +61,12 @@ def score(
         belongs to none of the classes, so that every answer is wrong.
     kappas : Kappa or sequence of them, optional
         κ functions: `SoftmaxResponse()` (the default), `NNDistance(train)`, `MCDropout()`, ...
-    average : True or training examples, optional
-        Score the averaged weights of the snapshots too, in one more pass, as the table's
-        `.averaged`. Batch normalisation needs training examples, in a form of `data` and an order
-        that mixes the classes; else `True` is enough. It can be added to a table that is there.
+    average : bool
+        Score the averaged weights of the snapshots too, in one more pass, as `.averaged` of the
+        table (see `average_weights`). It can be added to scores that `out` holds already.
+    reference : optional
+        Training examples, in a form of `data` and an order that mixes the classes. Averaged weights
+        need them where the model has batch normalisation.
     out : path, optional
         A folder for the table. After an interruption, the same call resumes where it stopped, and
         loses about a minute of work at most. Scores that are there are compared with the data,
@@ -117,6 +120,7 @@ def score(
                 data,
                 kappas,
                 average=average,
+                reference=reference,
                 out=temporary,
                 executor=executor,
                 batch_size=batch_size,
@@ -147,10 +151,9 @@ def score(
                     overwrite=overwrite,
                 )
                 _run(plan, model, executor, overwrite=overwrite, progress=progress)
-                if average is not None and average is not False:
+                if average:
                     with bar("averaged weights", plan.data.n, 0, progress=progress) as advance:
-                        training = None if average is True else average
-                        add_average(plan, model, open_snapshots(snapshots), training, advance)
+                        add_average(plan, model, open_snapshots(snapshots), reference, advance)
                 plan.finish()
             except BaseException:
                 if plan is not None:
