@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from snapsure import Ensemble, Recorder, SnapshotStore, SoftmaxResponse, score
+from snapsure import Ensemble, Recorder, SnapshotStore, SoftmaxResponse, _files, score
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
+from snapsure.snapshots import _weights
 from tests.support.refusals import refuses
 
 
@@ -55,6 +56,25 @@ def files(folder):
         (["epoch_3/model.pt", "epoch_12/model.pt"], [3, 12]),
         (["vgg16-7.pt"], [7]),
         ([".hidden-3.pt", "notes.txt", "7.pt", "8.pt"], [7, 8]),
+        (["acc91_ep1.pt", "acc89_ep2.pt", "acc90_ep10.pt"], [1, 2, 10]),
+        (["val99-e1.pt", "val97-E2.pt", "val98-e10.pt"], [1, 2, 10]),
+        (["lr1e-4_it200.pt", "lr1e-4_it50.pt"], [50, 200]),
+        (["iter_30-loss7.pt", "iter_4-loss9.pt"], [4, 30]),
+        (["e2e-net_epoch1_seed7.pt", "e2e-net_epoch2_seed5.pt"], [1, 2]),
+        (["net-e3f1-1.pt", "net-e3f1-2.pt"], [1, 2]),
+        (["e1/model.pt", "e2/model.pt"], [1, 2]),
+        (["a1_b10.pt", "a2_b20.pt", "a3_b30.pt"], [1, 2, 3]),
+        (
+            ["2024-01-31_23-59.pt", "2024-02-01_00-02.pt", "2024-02-01_10-01.pt"],
+            [20240131235900, 20240201000200, 20240201100100],
+        ),
+        (
+            ["net_20241231T235958.pt", "net_20250101T000003.pt"],
+            [20241231235958, 20250101000003],
+        ),
+        (["2024-01-31.pt", "2024-02-01_10-00.pt"], [20240131000000, 20240201100000]),
+        (["20001231.pt", "20001331.pt"], [20001231, 20001331]),
+        ([f"run-{10**20}-3.pt", f"run-{10**20 + 1}-2.pt"], [2, 3]),
     ],
 )
 def test_epochs_from_names(tmp_path, names, epochs):
@@ -107,6 +127,20 @@ def test_epochs_that_cannot_be_told_are_refused(tmp_path):
     (tmp_path / "best.pt").rename(tmp_path / "epoch-1.pt")
     save_file(weights(1), tmp_path / "epoch-1.safetensors")
     with refuses(InvalidInput, "`folder`", f"got two of epoch-1 in {tmp_path}"):
+        SnapshotStore.adopt(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["acc89_1", "acc91_2", "acc90_3"],
+        ["31-01-2024_7", "01-02-2024_8", "02-02-2024_9"],
+    ],
+)
+def test_two_numbers_that_disagree_are_refused(tmp_path, names):
+    for name in names:
+        torch.save(weights(1), tmp_path / f"{name}.pt")
+    with refuses(InvalidInput, "`folder`", "one order", str(tmp_path), "epoch-1, epoch-2"):
         SnapshotStore.adopt(tmp_path)
 
 
@@ -366,6 +400,58 @@ def test_what_changes_after_adoption_is_noticed(tmp_path):
         store.verify()
     with refuses(InvalidInput, "`epoch`", "got 2"):
         store.load(2)
+
+
+@pytest.mark.parametrize("end", ["pt", "safetensors"])
+def test_what_was_read_does_not_change_with_the_file(tmp_path, end):
+    """A training that rewrites its newest checkpoint in place, or cuts it."""
+    path = tmp_path / f"epoch-1.{end}"
+    save = torch.save if end == "pt" else save_file
+    save(weights(1), path)
+    store = SnapshotStore.adopt(tmp_path)
+    state = store.load(1)
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(bytes(len(content)))
+    assert same(state, weights(1))
+    os.truncate(path, 0)  # would end a process that reads a mapped file
+    assert same(state, weights(1))
+
+
+@pytest.mark.parametrize("end", ["pt", "safetensors"])
+@pytest.mark.parametrize("how", ["load", "load_into", "sha256"])
+def test_a_file_written_while_it_is_read(tmp_path, monkeypatch, end, how):
+    path = tmp_path / f"epoch-1.{end}"
+    (torch.save if end == "pt" else save_file)(weights(1), path)
+    store = SnapshotStore.adopt(tmp_path)
+
+    def write_then(function):
+        def write(*given, **options):
+            result = function(*given, **options)
+            with path.open("r+b") as file:  # as many bytes as before
+                file.write(b"PK" if end == "pt" else path.read_bytes()[:2])
+            return result
+
+        return write
+
+    if how == "sha256":
+        monkeypatch.setattr(_files, "sha256", write_then(_files.sha256))
+    else:
+        monkeypatch.setattr(_weights, "read_checkpoint", write_then(_weights.read_checkpoint))
+    with refuses(CorruptFile, f"epoch 1 ({path})", "still being written", "Adopt"):
+        getattr(store, how)(*([network()] if how == "load_into" else []), 1)
+
+
+def test_a_rewriting_of_the_same_moment_is_noticed(tmp_path):
+    """Times of files stand still for some milliseconds, in which a file may be written twice."""
+    path = tmp_path / "epoch-1.pt"
+    torch.save(weights(1), path)
+    for number in range(2, 12):
+        torch.save(weights(number), path)
+        store = SnapshotStore.adopt(tmp_path)
+        torch.save(weights(number + 1), path)
+        with refuses(CorruptFile, "got another file"):
+            store.load(1)
 
 
 def test_it_cannot_be_recorded_into(tmp_path):

@@ -7,8 +7,10 @@ Lightning's `.ckpt`, Hugging Face's `checkpoint-*` folders (sharded too), plain 
 import hashlib
 import json
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +31,25 @@ _NO_NETWORK = (".", "optimizer", "scheduler", "scaler", "rng_state", "criterion"
 _NO_NETWORK_ENDS = ("_optimizer", "_criterion")
 _WRAPPERS = ("module.", "model.")
 
+_TICK = 0.02  # seconds in which a file system may give two writings the same time
+
 _DECIMAL = re.compile(r"\d+\.\d+")
-_EPOCH = re.compile(r"(?:epoch|params)[\s=_.-]*(\d+)", re.IGNORECASE)  # skorch: params_3.pt
-_STEP = re.compile(r"(?:step|checkpoint)[\s=_.-]*(\d+)", re.IGNORECASE)
+# An ISO date, or a date in one piece with a time.
+_DATE = re.compile(
+    r"(?<!\d)((?:19|20)\d\d)(?:-(\d\d)-(\d\d)|(\d\d)(\d\d)(?=[T_-]\d{4}))"
+    r"(?:[T_ -]([01]\d|2[0-3])[-_:h]?([0-5]\d)(?:[-_:m]?([0-5]\d))?)?(?!\d)"
+)
+
+
+def _after(words: str, short: str) -> tuple[re.Pattern[str], ...]:
+    """Match the number after a word; else after a short one that stands alone (`acc89_ep1`)."""
+    number = r"[\s=_.-]*(\d+)"
+    alone = rf"(?<![a-z0-9])(?:{short}){number}(?![a-z0-9])"
+    return re.compile(f"(?:{words}){number}", re.I), re.compile(alone, re.I)
+
+
+_EPOCH = _after("epoch|params", "ep|e")  # skorch: params_3.pt
+_STEP = _after("step|checkpoint|iter(?:ation)?", "it")
 
 
 class Times(NamedTuple):
@@ -58,7 +76,8 @@ class Checkpoint(NamedTuple):
             raise InvalidInput(
                 f"Checkpoint {self.files[0]} must hold at least one tensor, got none. Move it away."
             )
-        return _weights.strip_compile(state)
+        # `torch.compile` marks the names of any module that it wraps.
+        return {name.replace("_orig_mod.", ""): tensor for name, tensor in state.items()}
 
     def read_times(self) -> Times:
         """Read epoch and step inside the checkpoint, or in a file beside it."""
@@ -70,7 +89,7 @@ class Checkpoint(NamedTuple):
             if isinstance(last, dict) and last:
                 return Times(_to_whole_number(last.get("epoch")), None)
         if file.suffix in _PICKLES:
-            content = read_pickle(file, trust=self.trust)
+            content = read_pickle(file, trust=self.trust, numbers=False)
         else:  # Hugging Face's
             content = _read_json(file.with_name("trainer_state.json"))
         if not isinstance(content, Mapping):
@@ -109,6 +128,9 @@ class CheckpointFolder(Snapshots):
         self._checkpoints = {epoch: checkpoints[i] for epoch, i in sorted(numbers.items())}
         self._stats = {epoch: one.stat() for epoch, one in self._checkpoints.items()}
         self._hashes: dict[int, str] = {}
+        latest = max(changed for stat in self._stats.values() for _, changed in stat) / 1e9
+        if abs(time.time() - latest) < _TICK:  # so that a later writing gets a later time
+            time.sleep(_TICK)
 
     @property
     def epochs(self) -> list[int]:
@@ -120,7 +142,8 @@ class CheckpointFolder(Snapshots):
 
         `_orig_mod.` is removed from all names; `module.` and `model.` where all begin with it.
         """
-        state = self._get(epoch).read()
+        with self._reading(epoch) as checkpoint:
+            state = checkpoint.read()
         if self._prefix is not None:
             return self._select_prefix(state)
         while prefix := next((p for p in _WRAPPERS if all(n.startswith(p) for n in state)), None):
@@ -137,11 +160,11 @@ class CheckpointFolder(Snapshots):
         InvalidInput
             If the checkpoint holds the network under several prefixes, or needs a Keras model.
         """
-        checkpoint = self._get(epoch)
-        file, state = checkpoint.files[0], checkpoint.read()  # refuses what is empty or cut short
-        if _keras.is_keras(file):
-            _keras.load_into(model, file, epoch)
-            return
+        with self._reading(epoch) as checkpoint:
+            file, state = checkpoint.files[0], checkpoint.read()  # refuses what is empty or cut
+            if _keras.is_keras(file):
+                _keras.load_into(model, file, epoch)
+                return
         network = _weights.unwrap(model)
         own = network.state_dict()
         if self._prefix is None:
@@ -156,12 +179,12 @@ class CheckpointFolder(Snapshots):
 
     def sha256(self, epoch: int) -> str:
         """Return the hash of the checkpoint's files, computed at the first call."""
-        checkpoint = self._get(epoch)
-        if epoch not in self._hashes:
-            parts = [_files.sha256(file) for file in checkpoint.files]
-            parts += [self._prefix] if self._prefix else []  # which of its networks is meant
-            whole = hashlib.sha256("".join(parts).encode()).hexdigest()
-            self._hashes[epoch] = parts[0] if len(parts) == 1 else whole
+        with self._reading(epoch) as checkpoint:
+            if epoch not in self._hashes:
+                parts = [_files.sha256(file) for file in checkpoint.files]
+                parts += [self._prefix] if self._prefix else []  # which of its networks is meant
+                whole = hashlib.sha256("".join(parts).encode()).hexdigest()
+                self._hashes[epoch] = parts[0] if len(parts) == 1 else whole
         return self._hashes[epoch]
 
     def verify(self) -> None:
@@ -184,19 +207,29 @@ class CheckpointFolder(Snapshots):
             )
         return part
 
-    def _get(self, epoch: int) -> Checkpoint:
+    @contextmanager
+    def _reading(self, epoch: int) -> Iterator[Checkpoint]:
+        """Yield a checkpoint, whose files must not change until it has been read."""
         refuse_missing(epoch, self._checkpoints, self.path)
         checkpoint = self._checkpoints[epoch]
+
+        def check(changed: str) -> None:
+            try:
+                got = None if checkpoint.stat() == self._stats[epoch] else changed
+            except OSError:
+                got = "no file"
+            if got:
+                raise CorruptFile(
+                    f"Checkpoint of epoch {epoch} ({checkpoint.files[0]}) must be as it was when "
+                    f"the folder was adopted, got {got}. Adopt the folder again when training has "
+                    "ended."
+                ) from None
+
+        check("another file")
         try:
-            got = None if checkpoint.stat() == self._stats[epoch] else "another file"
-        except OSError:
-            got = "no file"
-        if got:
-            raise CorruptFile(
-                f"Checkpoint of epoch {epoch} ({checkpoint.files[0]}) must be as it was when the "
-                f"folder was adopted, got {got}. Adopt the folder again when training has ended."
-            )
-        return checkpoint
+            yield checkpoint
+        finally:
+            check("one that is still being written")
 
 
 def is_foreign(folder: Path) -> bool:
@@ -220,22 +253,18 @@ def _find_checkpoints(folder: Path) -> list[Checkpoint]:
             )
         raise InvalidInput(f"`folder` must hold {kinds}, got none in {folder}. Check the path.")
     if len(places) == 1:
-        return _list_trainer_folders(places[0]) or _list_files(places[0])
+        return _list_checkpoints(places[0])
 
     # A folder per epoch: `epoch_1/model.pt`, or a name of Lightning's with a slash.
-    found = [
-        one._replace(name=str(one.files[0].relative_to(folder)))
-        for place in places
-        for one in _list_files(place)
-    ]
-    parts = [one.name.split("/") for one in found]
-    at = [
-        next((i for i, p in enumerate(own) if parse_name(p).epoch is not None), 0) for own in parts
-    ]
-    epochs = {parse_name(own[i]).epoch for own, i in zip(parts, at, strict=True)}
-    before = {tuple(own[:i]) for own, i in zip(parts, at, strict=True)}
-    # If the parts before the epoch differ, these are several trainings.
-    if None in epochs or len(epochs) < len(found) or len(before) > 1 or not found:
+    found, epochs, before = [], set(), set()
+    for one in (one for place in places for one in _list_files(place)):
+        name = str(one.files[0].relative_to(folder))
+        numbers = [parse_name(part).epoch for part in name.split("/")]
+        at = next((i for i, number in enumerate(numbers) if number is not None), 0)
+        found.append(one._replace(name=name))
+        epochs.add(numbers[at])
+        before.add(tuple(name.split("/")[:at]))  # if these differ, there are several trainings
+    if None in epochs or len(epochs) < len(found) or len(before) != 1:
         raise InvalidInput(
             f"`folder` must hold the checkpoints of one training, got some in {places[0]} and in "
             f"{places[1]}. Name one of these."
@@ -245,16 +274,15 @@ def _find_checkpoints(folder: Path) -> list[Checkpoint]:
 
 def _find_folders(folder: Path) -> list[Path]:
     """Find the folder itself if it has checkpoints, else the topmost ones below that have."""
-    if _list_trainer_folders(folder) or _list_files(folder):
+    if _list_checkpoints(folder):
         return [folder]
-    found = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_dir()
-        and not (path / "manifest.json").exists()
-        and (_list_trainer_folders(path) or _list_files(path))
-    ]
+    below = (path for path in sorted(folder.rglob("*")) if path.is_dir())
+    found = [p for p in below if not (p / "manifest.json").exists() and _list_checkpoints(p)]
     return [path for path in found if path.parent not in found]
+
+
+def _list_checkpoints(folder: Path) -> list[Checkpoint]:
+    return _list_trainer_folders(folder) or _list_files(folder)
 
 
 def _list_trainer_folders(folder: Path) -> list[Checkpoint]:
@@ -317,8 +345,11 @@ def _list_files(folder: Path) -> list[Checkpoint]:
 def parse_name(name: str) -> Times:
     """Find epoch and step in a name. Decimals are measurements (`loss=0.31`)."""
     plain = _DECIMAL.sub("#", name)
-    epochs, steps = _EPOCH.findall(plain), _STEP.findall(plain)
-    return Times(int(epochs[-1]) if epochs else None, int(steps[-1]) if steps else None)
+    epochs, steps = (
+        next((found for pattern in patterns if (found := pattern.findall(plain))), [None])
+        for patterns in (_EPOCH, _STEP)
+    )
+    return Times(_to_whole_number(epochs[-1]), _to_whole_number(steps[-1]))
 
 
 def number_checkpoints(
@@ -351,21 +382,35 @@ def number_checkpoints(
 
 
 def _find_varying_number(names: Sequence[str], folder: Path) -> list[int]:
-    """Find the first number that varies from name to name, where they are otherwise alike."""
-    parts = [re.split(r"(\d+)", _DECIMAL.sub("#", name)) for name in names]
-    words = [part[::2] for part in parts]
-    columns = list(zip(*(map(int, part[1::2]) for part in parts), strict=False))
-    varying = [list(column) for column in columns if len({*column}) == len(column)]
-    odd = [name for name, own in zip(names, words, strict=True) if own != words[0]]
+    """Find the first number that varies from name to name, where they are otherwise alike.
+
+    A date with its time is one number. Numbers that put the names in different orders are refused.
+    """
+
+    def join(date: re.Match[str]) -> str:
+        return "".join(filter(None, date.groups())).ljust(14, "0")
+
+    plain = [_DATE.sub(join, n) for n in names] if all(map(_DATE.search, names)) else names
+    parts = [re.split(r"(\d+)", _DECIMAL.sub("#", name)) for name in plain]
+    odd = [name for name, own in zip(names, parts, strict=True) if own[::2] != parts[0][::2]]
+    columns = zip(*(map(int, part[1::2]) for part in parts), strict=False)
+    varying = [c for c in columns if len({*c}) == len(c) and max(c) < 2**63]
+    remedy = "Name them epoch-1, epoch-2 …, and move others away."
     if odd or not varying:
         same = [name for name, count in Counter(names).items() if count > 1]
         got = f"two of {same[0]}" if same else " beside ".join([names[0], *odd[:1]])
         raise InvalidInput(
             "`folder` must hold checkpoints with their epochs in their names or inside, each once, "
-            f"got {got} in {folder}. Name them epoch-1, epoch-2 …, and move others away."
+            f"got {got} in {folder}. {remedy}"
+        )
+    orders = {tuple(sorted(range(len(c)), key=c.__getitem__)) for c in varying}
+    if len(orders) > 1:
+        raise InvalidInput(
+            "`folder` must hold checkpoints whose names give one order, got several numbers that "
+            f"disagree, as in {names[0]} and {names[1]} in {folder}. {remedy}"
         )
     # For a single name it is the last: `resnet18-7` is of epoch 7.
-    return varying[-1] if len(names) == 1 else varying[0]
+    return list(varying[-1] if len(names) == 1 else varying[0])
 
 
 def _read_json(path: Path) -> object:
@@ -378,7 +423,8 @@ def _read_json(path: Path) -> object:
 
 
 def _to_whole_number(value: object) -> int | None:
-    """Convert a number that can be an epoch's or a step's."""
-    if isinstance(value, int | float) and 0 <= value < 2**63 and abs(value - round(value)) < 1e-6:
-        return round(value)
+    """Convert what can be the number of an epoch or a step."""
+    number = int(value) if isinstance(value, str) else value  # digits in a name
+    if isinstance(number, int | float) and 0 <= number < 2**63:
+        return round(number) if abs(number - round(number)) < 1e-6 else None
     return None

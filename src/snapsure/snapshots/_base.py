@@ -103,22 +103,23 @@ class Selection(Snapshots):
 
     def load(self, epoch: int) -> dict[str, Tensor]:
         """Read the state dict of a selected snapshot."""
-        refuse_missing(epoch, self._epochs, self.path)
-        return self._source.load(epoch)
+        return self._find(epoch).load(epoch)
 
     def load_into(self, model: nn.Module, epoch: int) -> None:
         """Load a selected snapshot into a model."""
-        refuse_missing(epoch, self._epochs, self.path)
-        self._source.load_into(model, epoch)
+        self._find(epoch).load_into(model, epoch)
 
     def sha256(self, epoch: int) -> str:
         """Return the hash of a selected snapshot."""
-        refuse_missing(epoch, self._epochs, self.path)
-        return self._source.sha256(epoch)
+        return self._find(epoch).sha256(epoch)
 
     def verify(self) -> None:
         """Verify all snapshots of the source."""
         self._source.verify()
+
+    def _find(self, epoch: int) -> Snapshots:
+        refuse_missing(epoch, self._epochs, self.path)
+        return self._source
 
 
 def refuse_missing(epoch: int, epochs: Collection[int], path: Path) -> None:

@@ -59,18 +59,19 @@ _SAFE: list[Any] = [
 ]
 
 
-def read_pickle(path: Path, *, trust: bool = False) -> Any:
-    """Read the content of a checkpoint; tensors are mapped, not copied.
+def read_pickle(path: Path, *, trust: bool = False, numbers: bool = True) -> Any:
+    """Read the content of a checkpoint into memory, or without the numbers of its tensors.
 
     Tensors and everyday values are read with `weights_only=True`, which runs no code. A file that
     needs anything else is refused, or, if it is trusted, unpickled with a warning.
     """
-    _refuse_other_files(path)
     entries = _list_entries(path)
     if not trust:
         _files.refuse_bomb(path, sum(entry.file_size for entry in entries), TRUST)
-    # PyTorch would map the bytes of a compressed entry and take them for weights.
-    mapped = bool(entries) and all(entry.compress_type == ZIP_STORED for entry in entries)
+    # Never mapped where they are used: a training may write the file again. PyTorch takes the bytes
+    # of a compressed entry for numbers.
+    packed = not entries or any(entry.compress_type != ZIP_STORED for entry in entries)
+    mapped = not numbers and not packed
 
     try:
         with torch.serialization.safe_globals(_SAFE):
@@ -103,25 +104,20 @@ def read_pickle(path: Path, *, trust: bool = False) -> Any:
         raise _unreadable(path, error) from None
 
 
-def _refuse_other_files(path: Path) -> None:
-    """Refuse a file that does not begin as a checkpoint does, or lost its end."""
-    with path.open("rb") as file:
-        start = file.read(len(_ZIP))
-    if not start:
-        raise _not_whole(path, "an empty file")
-    if start == _ZIP and not is_zipfile(path):
-        raise _not_whole(path, "one that was cut short")
-    if start != _ZIP and not start.startswith(_PICKLE):
-        raise _not_whole(path, "something that torch.save does not write")
-
-
 def _list_entries(path: Path) -> list[ZipInfo]:
     """List the parts of a file in PyTorch's format since 1.6; an older one has none."""
-    if not is_zipfile(path):
+    with path.open("rb") as file:
+        start = file.read(len(_ZIP))
+    if start.startswith(_PICKLE):
         return []
+    if start != _ZIP:
+        something = "something that torch.save does not write"
+        raise _not_whole(path, something if start else "an empty file")
+    if not is_zipfile(path):
+        raise _not_whole(path, "one that was cut short")
     try:
-        with ZipFile(path) as file:
-            return file.infolist()
+        with ZipFile(path) as packed:
+            return packed.infolist()
     except Exception as error:  # a damaged directory makes zipfile raise many things
         raise _unreadable(path, error) from None
 
@@ -133,6 +129,6 @@ def _unreadable(path: Path, error: Exception) -> CorruptFile:
 
 def _not_whole(path: Path, got: str) -> CorruptFile:
     return CorruptFile(
-        f"{path} must be a whole checkpoint, got {got}. Copy it again, or move it away if it is "
-        "none."
+        f"{path} must be a whole checkpoint, got {got}. Wait if it is still being written; else "
+        "copy it again, or move it away if it is none."
     )

@@ -4,6 +4,7 @@ A file is written under a temporary name, flushed, renamed, and only then named 
 which is replaced in the same way. Wherever a crash happens, the manifest names whole files.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -174,9 +175,8 @@ class SnapshotStore(Snapshots):
         entry = self._entry(epoch)
         while True:
             try:
-                self._check(epoch, entry)
-                return _weights.read(self.path / entry["file"])
-            except (CorruptFile, FileNotFoundError):
+                return _weights.parse(self._read_file(epoch, entry), self.path / entry["file"])
+            except CorruptFile:
                 now = self._entry(epoch)
                 if now == entry:
                     raise
@@ -206,7 +206,7 @@ class SnapshotStore(Snapshots):
             For the first snapshot that is missing, truncated or changed.
         """
         for epoch, entry in sorted(self._entries().items()):
-            self._check(epoch, entry)
+            self._read_file(epoch, entry)
 
     def remove(self, epoch: int) -> None:
         """Remove a snapshot from the disk."""
@@ -316,17 +316,18 @@ class SnapshotStore(Snapshots):
         refuse_missing(epoch, entries, self.path)
         return entries[epoch]
 
-    def _check(self, epoch: int, entry: Entry) -> None:
+    def _read_file(self, epoch: int, entry: Entry) -> bytes:
+        """Read a snapshot's file, after comparing it with the manifest."""
         path = self.path / entry["file"]
-        size = path.stat().st_size if path.is_file() else None
-        if size is None:
+        content = _files.content_of(path) if path.is_file() else None
+        if content is None:
             got = "no file"
-        elif size != entry["bytes"]:
-            got = f"{size} bytes for {entry['bytes']}"
-        elif _files.sha256(path) != entry["sha256"]:
+        elif len(content) != entry["bytes"]:
+            got = f"{len(content)} bytes for {entry['bytes']}"
+        elif hashlib.sha256(content).hexdigest() != entry["sha256"]:
             got = "other bytes (SHA-256 differs)"
         else:
-            return
+            return content
         raise CorruptFile(
             f"Snapshot of epoch {epoch} ({path}) must be as it was saved, got {got}. Restore it "
             "from a copy, or `.remove` it."

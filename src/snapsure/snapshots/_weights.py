@@ -163,8 +163,12 @@ def _convert(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 def read(path: Path) -> StateDict:
     """Read a safetensors file; tied weights come back as one tensor, with their own dtype."""
+    return parse(path.read_bytes(), path)
+
+
+def parse(content: bytes, path: Path) -> StateDict:
+    """Parse the content of a safetensors file."""
     # Not by safe_open: PyTorch turns a Ctrl-C while it maps a file into another error.
-    content = path.read_bytes()
     try:
         state = load(content)
     except SafetensorError as error:
@@ -248,11 +252,6 @@ def _is_state(part: Any) -> bool:
     if not isinstance(part, Mapping) or not part:
         return False
     return all(isinstance(tensor, Tensor) for tensor in part.values())
-
-
-def strip_compile(state: StateDict) -> StateDict:
-    """Remove the mark of `torch.compile`, which may have wrapped any module, from the names."""
-    return {name.replace("_orig_mod.", ""): tensor for name, tensor in state.items()}
 
 
 def select_prefix(state: StateDict, prefix: str) -> StateDict:
