@@ -13,7 +13,7 @@ from snapsure import AES, LES, PES, Platt, ScoreTable, augrc, aurc, compare, eau
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import SPTD, MaxLogitPNorm, Temperature
 from snapsure.estimators._error_predictor import ErrorPredictor
-from snapsure.evaluation import Halves, Run
+from snapsure.evaluation import Halves, Protocol, Run
 from snapsure.evaluation._archive import locate_run, open_contest, save, write_manifest
 from snapsure.evaluation._compare import _contest
 from tests.support.runs import CLASSES, run_of, simulate_logits, softmax, table_of
@@ -468,6 +468,31 @@ def test_few_errors_leave_out_one_example_at_a_time():
         assert sorted(found)[0] == pytest.approx(estimate - half, abs=0.05 * half)
         assert sorted(found)[2] == pytest.approx(estimate + half, abs=0.05 * half)
     assert row.p == pytest.approx(2 * t.sf(abs(estimate) / spread, 29), abs=0.02)
+
+
+class Repeated(Protocol):
+    """The same half to judge, so many times: it says no more than once."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def parts(self, n):
+        return [(np.arange(n // 2), np.arange(n // 2, n))] * self.times
+
+
+def test_examples_that_are_judged_twice_count_once():
+    rng = np.random.default_rng(0)
+    kappa = rng.random((8, 300))
+    table = ScoreTable.from_kappa(kappa, kappa.mean(axis=0) < 0.4 - 0.1 * rng.random(300))
+    assert 4 <= table.errors[150:].sum() < 50
+    once, thrice = (
+        compare(table, methods=["final", "AES", "LES"], protocol=Repeated(times))
+        for times in (1, 3)
+    )
+    for row in once.boards["data"].rows:
+        same = thrice[row.method]
+        width = row.difference.high - row.difference.low
+        assert same.difference == pytest.approx(row.difference, abs=0.01 * width)
 
 
 @pytest.mark.parametrize("wrong", [4, 596])

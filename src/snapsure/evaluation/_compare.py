@@ -206,6 +206,7 @@ class Contest:
     replicates: Floats  # its mean over the runs, (methods, resamples) or (methods, examples)
     luck: Floats  # weights of the runs' deviations from their mean, (resamples, runs)
     t: Floats | None = None  # (resamples,)
+    overlap: float = 1.0  # how often an example is judged, on average over those that are
 
     def select(self, keys: Sequence[tuple[str, str | None]]) -> "Contest":
         """Return the contest with some of the methods alone."""
@@ -231,10 +232,11 @@ class Contest:
 
     def _draw(self, compare: Callable[[Floats], Floats]) -> Floats:
         """Draw what `compare` makes of areas, (methods, ...), under other examples and runs."""
-        draws = compare(self.replicates)
+        draws, estimate = compare(self.replicates), compare(self.means[self.metric])[:, None]
         if self.t is not None:
-            estimate = compare(self.means[self.metric])
-            draws = estimate[:, None] + jackknife_error(draws)[:, None] * self.t
+            draws = estimate + jackknife_error(draws)[:, None] * self.t
+        if self.overlap > 1:  # replicates of a part ignore that others share its examples
+            draws = estimate + np.sqrt(self.overlap) * (draws - estimate)
         each = np.array([compare(run) for run in self.each])
         drawn: Floats = draws + (self.luck @ (each - each.mean(axis=0))).T
         return drawn
@@ -257,7 +259,9 @@ def _contest(
     trials: list[list[Trial]] = list(
         over(lambda run: try_all(candidates, run, protocol, base=0), runs)
     )
-    errors = min(sum(int(one.errors.sum()) for one in t.judged) for run in trials for t in run)
+    times = np.bincount(np.concatenate([rest for _, rest in protocol.parts(n)]))
+    judged = min(sum(int(one.errors.sum()) for one in t.judged) for run in trials for t in run)
+    errors = round(judged * np.count_nonzero(times) / times.sum())  # each example once
 
     def replicate(run: Sequence[Trial]) -> Floats:
         """Return the mean over the parts on every resample, or without each example."""
@@ -290,6 +294,7 @@ def _contest(
         replicates=np.mean(list(over(replicate, trials)), axis=0),
         luck=_draw_luck(len(runs), resamples, rng),
         t=rng.standard_t(max(1, errors - 1), resamples) if errors < FEW else None,
+        overlap=float((times**2).sum() / times.sum()),
     )
 
 
