@@ -51,9 +51,23 @@ def read(path: str | Path, kind: str, type_: type[T]) -> T:
 
 
 def text(content: dict[str, Any]) -> bytes:
-    """Encode as JSON, with the hash of the content."""
+    """Encode as JSON, with the hash of the content.
+
+    Raises
+    ------
+    InvalidInput
+        If it could not be read again: NaN, infinity, or text that is not Unicode.
+    """
     plain = json.loads(json.dumps(content))  # as it will be read: keys are strings
-    return json.dumps({**plain, HASH: digest(plain)}, indent=1).encode()
+    encoded = json.dumps({**plain, HASH: digest(plain)}, indent=1).encode()
+    try:
+        msgspec.json.decode(encoded)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"What is saved must hold finite numbers and Unicode text, got something else ({error})"
+            ". Correct it, and save it again."
+        ) from None
+    return encoded
 
 
 def digest(content: Any) -> str:

@@ -53,7 +53,7 @@ def test_from_snapshots_to_a_predictor_of_one_pass(place):
             *("--data", "held-out.npz", "--out", f"scores-{answers}"),
             cwd=place,
         )
-        run("fit", f"scores-{answers}", "--out", f"predictor-{answers}", cwd=place)
+        run("fit", f"scores-{answers}", "--trust", "--out", f"predictor-{answers}", cwd=place)
         model = "tests.support.problem:network"
         assert Predictor.load(place / f"predictor-{answers}", model).passes <= passes
 

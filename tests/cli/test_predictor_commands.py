@@ -4,19 +4,24 @@ import csv
 import json
 import re
 import textwrap
+import threading
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from filelock import FileLock
+from torch.utils.data import TensorDataset
 
-from snapsure import Monitor, Predictor, SnapshotStore
+from snapsure import Monitor, Predictor, SnapshotStore, Threshold
+from snapsure.errors import InvalidInput
 from snapsure.predictor._answers import write_answers
 from tests.support.commands import refuse, run
 
 pytestmark = pytest.mark.slow
 
 OUT = ("--out", "two.csv")
+MODEL = ("--model", "mine:network")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +40,7 @@ def place(tmp_path_factory, digits, deployed):
         *("--data", "test.npz", "--out", "scores"),
         cwd=folder,
     )
-    made = run("fit", "scores", "--risk", "0.5", "--out", "predictor", cwd=folder)
+    made = run("fit", "scores", *MODEL, "--risk", "0.5", "--out", "predictor", cwd=folder)
     (folder / "said.txt").write_text(made.stdout)
     return folder
 
@@ -57,7 +62,7 @@ def test_fit_says_what_it_chose_and_why(place):
     assert said[2].startswith("Accepts ")
     assert "stays under 0.5, with probability 0.95" in said[2]
     assert said[3].startswith("Now: snapsure predict predictor --model mine:network --data")
-    told = run("fit", "scores", "--passes", "1", "--out", "other", "--json", cwd=place)
+    told = run("fit", "scores", "--trust", "--passes", "1", "--out", "other", "--json", cwd=place)
     content = json.loads(told.stdout)
     assert (content["estimator"], content["passes"]) == ("Final()", 1)
     assert content["threshold"] is None
@@ -95,10 +100,10 @@ DYING = textwrap.dedent("""
 
     append, turns = _Work.append, itertools.count(1)
 
-    def dying(self, records):
+    def dying(self, *arguments):
         if next(turns) == 4:
             os.kill(os.getpid(), signal.SIGKILL)
-        append(self, records)
+        append(self, *arguments)
 
     _Work.append = dying
 """)
@@ -124,7 +129,7 @@ def test_killed_it_resumes(place, predictor):
 @pytest.mark.parametrize("name", ["", ".notes"])
 def test_answers_damaged_on_the_way_are_made_again(place, predictor, name):
     out, data = place / "damaged.csv", np.load(place / "new.npy")
-    write_answers(predictor, data, place / "whole.csv", "identity")
+    write_answers(predictor, data, place / "whole.csv")
 
     def stop(done, total):
         if done >= 512:
@@ -132,12 +137,12 @@ def test_answers_damaged_on_the_way_are_made_again(place, predictor, name):
 
     for bit in (3, 805, 2000):
         with pytest.raises(KeyboardInterrupt):
-            write_answers(predictor, data, out, "identity", stop)
+            write_answers(predictor, data, out, stop)
         partial = place / f".partial-damaged.csv{name}"
         content = bytearray(partial.read_bytes())
         content[bit // 8] ^= 1 << bit % 8
         partial.write_bytes(content)
-        write_answers(predictor, data, out, "identity")
+        write_answers(predictor, data, out)
         assert out.read_text() == (place / "whole.csv").read_text()
 
 
@@ -165,27 +170,132 @@ def test_answers_of_other_inputs_are_not_kept(place, predictor):
     assert confidences_in(place / "changed.csv") == predictor(x).confidence.tolist()
 
 
-# The command is killed when the monitor has counted all answers.
+# The command is killed when the monitor has counted all answers, before or after it cleans up.
 FORGETTING = textwrap.dedent("""
     import os, signal
     from snapsure.predictor._answers import _Work
 
+    whole = _Work.finish
+
     def finish(self):
+        {clean}
         os.kill(os.getpid(), signal.SIGKILL)
 
     _Work.finish = finish
 """)
 
 
-def test_a_monitor_counts_answers_once(place):
-    more = ("--monitor", "once.json")
-    predict(place, "once.csv", *more, before=FORGETTING, status=None)
-    predict(place, "once.csv", *more)
-    assert Monitor.load(place / "once.json").seen == 797
-    run("fit", "scores", "--risk", "0.6", "--out", "looser", cwd=place)
+@pytest.mark.parametrize("clean", ["pass", "whole(self)"])
+def test_a_monitor_counts_answers_once(place, clean):
+    more = ("--monitor", f"once-{clean[:4]}.json")
+    predict(place, "once.csv", *more, before=FORGETTING.format(clean=clean), status=None)
+    for _ in range(2):
+        predict(place, "once.csv", *more)
+        assert Monitor.load(place / more[1]).seen == 797
+    run("fit", "scores", *MODEL, "--risk", "0.6", "--out", "looser", cwd=place)
     result = predict(place, "o.csv", *more, folder="looser", status=2)
-    assert "--monitor must be of this predictor, got once.json" in result.stderr
+    assert "--monitor must be of this predictor, got once" in result.stderr
     assert not (place / "o.csv").exists()
+
+
+def test_commands_at_once_are_all_counted(place, predictor):
+    """Each of eight threads answers other inputs, and all share one monitor."""
+    x, path = np.load(place / "test.npz")["x"], place / "shared.json"
+    parts = [x[i : i + 50] for i in range(0, 400, 50)]
+
+    def answer(i):
+        write_answers(predictor, parts[i], place / f"part-{i}.csv", monitor=path)
+
+    threads = [threading.Thread(target=answer, args=(i,)) for i in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Monitor.load(path).seen == 400
+    assert len(Monitor.load(path).runs) == 8
+
+
+def test_labels_that_no_answer_can_have_are_refused(place, predictor):
+    x = np.load(place / "test.npz")["x"]
+    y = np.zeros(len(x), int)
+    y[700] = 10
+    rows = TensorDataset(torch.tensor(x), torch.tensor(y))
+    with pytest.raises(InvalidInput, match=r"`y` must hold classes from 0 to 9, got 10 in row 700"):
+        write_answers(predictor, rows, place / "labels.csv")
+
+
+def test_answers_of_another_network_are_not_kept(place):
+    """Killed, then resumed after the network's code changed."""
+    module = place / "changing_net.py"
+    code = (place / "mine.py").read_text()
+    module.write_text(f"{code}\ndef make():\n    return network()\n")
+    model = ("--model", "changing_net:make", "--data", "new.npy", "--out", "code.csv")
+    run("predict", "predictor", *model, cwd=place, before=DYING, status=None)
+    module.write_text(
+        f"{code}\nfrom torch import nn\n\nclass Sequential(nn.Sequential):\n"
+        "    def forward(self, x):\n        return super().forward(x / 2)\n"
+        f"\ndef make():\n    made = network()\n    made.__class__ = Sequential\n    return made\n"
+    )
+    result = run("predict", "predictor", *model, cwd=place)
+    assert "code or settings differ" in result.stderr
+    changed = confidences_in(place / "code.csv")
+    (place / "code.csv").unlink()
+    run("predict", "predictor", *model, cwd=place)
+    assert confidences_in(place / "code.csv") == changed
+
+
+def test_thresholds_of_groups_need_the_groups(place, predictor):
+    data = dict(np.load(place / "test.npz"))
+    site = np.arange(len(data["x"])) % 3
+    np.savez(place / "sites.npz", **data, site=site)
+    groups = {0: 0.9, 1: 0.1}  # site 2 is unknown, and goes to review
+    predictor.threshold = Threshold(0.9, 0.5, risk=0.5, delta=0.05, groups=groups)
+    predictor.save(place / "by-site")
+    more = {"data": "sites.npz", "folder": "by-site"}
+    assert "`groups` must hold the group" in predict(place, "s.csv", status=2, **more).stderr
+    for name, words in (("nosuch", "which has x, y, site"), ("site", "")):
+        status = 2 if words else 0
+        said = predict(place, "s.csv", "--group", name, status=status, **more)
+        assert words in said.stderr
+    accepted = [line.split(",")[3] for line in (place / "s.csv").read_text().splitlines()[1:]]
+    confidence = np.array(confidences_in(place / "s.csv"))
+    expected = confidence >= np.array([0.9, 0.1, np.inf])[site]
+    assert accepted == [str(value).lower() for value in expected.tolist()]
+    assert (
+        "got 'site' for new.npy"
+        in predict(
+            place, "s.csv", "--group", "site", data="new.npy", folder="by-site", status=2
+        ).stderr
+    )
+
+
+def test_class_names_are_data_in_every_format(place, predictor):
+    names = ["=1+1", "+2", "-3", "@SUM(A1)", "a\rb", "a\nb", 'a"b', "a,b", "\tx", "plain"]
+    predictor.classes = names
+    x = np.load(place / "new.npy")
+    label = predictor(x).label
+    safe = [f"'{name}" if name[0] in "=+-@\t" else name for name in names]
+    for raw, expected in ((False, safe), (True, names)):
+        write_answers(predictor, x, place / "names.csv", raw=raw)
+        with (place / "names.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["label"] for row in rows] == [expected[i] for i in label]
+    write_answers(predictor, x, place / "names.jsonl")
+    lines = (place / "names.jsonl").read_text().split("\n")[:-1]
+    assert [json.loads(line)["label"] for line in lines] == [names[i] for i in label]
+    write_answers(predictor, x, place / "names.parquet")
+    assert pq.read_table(place / "names.parquet")["label"].to_pylist() == [names[i] for i in label]
+
+
+def test_nothing_is_written_through_links(place, predictor):
+    x = np.load(place / "test.npz")["x"]
+    for name in ("linked.csv", ".partial-linked.csv", ".partial-linked.csv.notes"):
+        target = place / "theirs.txt"
+        target.write_text("theirs")
+        (place / name).symlink_to(target)
+        write_answers(predictor, x, place / "linked.csv")
+        assert target.read_text() == "theirs"
+        assert len((place / "linked.csv").read_text().splitlines()) == 798
 
 
 def test_refusals_are_one_sentence(place):
@@ -197,7 +307,8 @@ def test_refusals_are_one_sentence(place):
         (("predict", "scores", "--data", "test.npz", *OUT), "must be a saved predictor"),
         (("predict", "predictor", "--data", "no.npy", *OUT), "--data must be a complete .npy"),
         (("predict", "predictor", "--data", "test.npz", *OUT), "model='mine:network'"),
-        (("fit", "scores", "--risk", "0.0001", "--out", "p"), "`risk` must be"),
+        (("fit", "scores", *MODEL, "--risk", "0.0001", "--out", "p"), "`risk` must be"),
+        (("fit", "scores", "--out", "p"), "add --model mine:network, or --trust"),
     ):
         assert words in refuse(*arguments, cwd=place)
     (place / "scores" / "source.json").rename(place / "source.json")

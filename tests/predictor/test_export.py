@@ -77,7 +77,7 @@ def test_pt2_gives_the_same(deployed, tmp_path):
 def test_a_threshold_per_class_is_in_the_graph(deployed, tmp_path):
     table, made = deployed.table, LES(k=2).fit(deployed.learn)
     args = (made.confidence(table), table.errors, 0.6)
-    threshold = Threshold.at_risk(*args, groups=table.y_hat, small="join")
+    threshold = Threshold.at_risk(*args, groups=table.y_hat, groups_are="classes", small="join")
     predictor = Predictor(deployed.digits.model(), deployed.digits.store, made, threshold)
     predictor.export(tmp_path / "model.onnx", deployed.x[:4])
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")

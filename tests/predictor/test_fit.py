@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from snapsure import LES, Predictor, ScoreTable, SnapshotStore
+from snapsure import LES, Predictor, ScoreTable, SnapshotStore, Threshold
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Final
 from snapsure.evaluation._choose import choose_estimator
@@ -70,10 +70,29 @@ def test_the_promise_is_made_by_points_that_chose_nothing(deployed):
     confidence = predictor.confidence(rest)
     accepted = predictor.threshold.accepts(confidence)
     assert predictor.threshold.coverage == pytest.approx(accepted.mean())
-    assert predictor.provenance["points"] == {"chosen by": 398, "promised by": 399}
+    assert predictor.provenance["examples"] == {"chosen by": 398, "promised by": 399}
     assert predictor.reason == choose_estimator(learn, "softmax", None, 3).reason
     answer = predictor(deployed.x)
     assert answer.confidence.tolist() == predictor.confidence(deployed.table).tolist()
+
+
+def test_a_monitor_watches_the_threshold_that_answers(deployed):
+    digits = deployed.digits
+    predictor = Predictor.fit(digits.model(), digits.store, deployed.table, risk=0.5)
+    first = predictor.threshold
+    assert (
+        f"theta {first.theta} at coverage {first.coverage}, risk 0.5" in predictor.monitor().terms
+    )
+    predictor.threshold = Threshold(0.9, 0.25, risk=0.3, delta=0.05)
+    assert "theta 0.9 at coverage 0.25, risk 0.3" in predictor.monitor().terms
+    monitor = predictor.monitor()
+    monitor.update(predictor(deployed.x).confidence)
+    accepted = predictor(deployed.x).confidence >= 0.9
+    assert monitor.coverage == accepted.mean()
+    for threshold in (None, Threshold(0.9, 0.25, groups={0: 0.9})):
+        predictor.threshold = threshold
+        with pytest.raises(InvalidInput, match="one threshold, to be monitored"):
+            predictor.monitor()
 
 
 def test_refusals(deployed, tmp_path):

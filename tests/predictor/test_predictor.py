@@ -1,5 +1,7 @@
 """New inputs give the numbers of the score table, to the last bit, however they come."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -8,7 +10,18 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from snapsure import AES, LES, Ensemble, MCDropout, NNDistance, Platt, Predictor, Threshold, score
+from snapsure import (
+    AES,
+    LES,
+    Ensemble,
+    MCDropout,
+    NNDistance,
+    Platt,
+    Predictor,
+    SnapshotStore,
+    Threshold,
+    score,
+)
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from snapsure.estimators import SPTD, Final, Temperature
 from snapsure.kappas import Margin
@@ -95,20 +108,141 @@ def test_snapshots_that_do_not_fit_take_turns(deployed, fits, monkeypatch):
         same(predictor(deployed.x), deployed.table, made)
 
 
-def test_a_threshold_per_predicted_class_or_given_group(deployed):
+def test_a_threshold_per_predicted_class(deployed):
+    digits, table = deployed.digits, deployed.table
+    made = LES(k=3).fit(deployed.learn)
+    confidence, classes = made.confidence(table), {"groups": table.y_hat, "groups_are": "classes"}
+    by_class = Threshold.at_risk(confidence, table.errors, 0.6, small="join", **classes)
+    predictor = Predictor(digits.model(), digits.store, made, by_class)
+    expected = by_class.accepts(confidence, table.y_hat).tolist()
+    assert predictor(deployed.x).accepted.tolist() == expected
+    with pytest.raises(InvalidInput, match=r"`groups` must be left out .* each predicted class"):
+        predictor(deployed.x, groups=table.y_hat)
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_given_groups_are_never_taken_from_predicted_classes(deployed, numbered, tmp_path):
+    """Sites may be numbered like classes; the promise is about sites."""
     digits, table = deployed.digits, deployed.table
     made = LES(k=3).fit(deployed.learn)
     confidence = made.confidence(table)
-    by_class = Threshold.at_risk(confidence, table.errors, 0.6, groups=table.y_hat, small="join")
-    answer = Predictor(digits.model(), digits.store, made, by_class)(deployed.x)
-    assert answer.accepted.tolist() == by_class.accepts(confidence, table.y_hat).tolist()
-    sites = np.where(np.arange(len(confidence)) % 2, "north", "south")
+    sites = np.arange(len(confidence)) % 2
+    sites = sites if numbered else np.where(sites, "north", "south")
     by_site = Threshold.at_risk(confidence, table.errors, 0.5, groups=sites)
-    predictor = Predictor(digits.model(), digits.store, made, by_site)
+    Predictor(digits.model(), digits.store, made, by_site).save(tmp_path / "p")
+    predictor = Predictor.load(tmp_path / "p", digits.model())
     answer = predictor(deployed.x, groups=sites)
     assert answer.accepted.tolist() == by_site.accepts(confidence, sites).tolist()
-    with pytest.raises(InvalidInput, match="`groups` must be of type str"):
-        predictor(deployed.x)
+    for inputs in (deployed.x, deployed.x[:1], deployed.x.numpy()):
+        with pytest.raises(InvalidInput, match="`groups` must hold the group of each input, got N"):
+            predictor(inputs)
+    with pytest.raises(InvalidInput, match="`groups` must name a group for each of 797 inputs"):
+        predictor(deployed.x, groups=sites[:5])
+    with pytest.raises(InvalidInput, match="one for each predicted class, to be exported"):
+        predictor.export(tmp_path / "m.onnx", deployed.x[:2])
+
+
+class Swallowing(nn.Module):
+    """It turns NaN and infinity into numbers, and so into confident answers."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.nan_to_num(x, posinf=10.0))
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1])
+def test_infinite_inputs_are_refused_whatever_the_network_makes_of_them(tmp_path, memory):
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in (1, 2):
+        store.save(Swallowing(), epoch)
+    predictor = Predictor(Swallowing(), store, AES(), memory=memory)
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        x = torch.rand(700, 4)
+        x[650, 2] = bad
+        for batch in (x, x.numpy(), {"x": x}):
+            with pytest.raises(
+                InvalidInput, match="must be finite, got NaN or infinity in row 650"
+            ):
+                predictor(batch)
+        with pytest.raises(InvalidInput, match="in row 0"):
+            predictor(x[650:651])
+    trusting = Predictor(Swallowing(), store, AES(), memory=memory, check_inputs=False)
+    assert np.isfinite(trusting(x).confidence).all()
+
+
+def test_ambient_autocast_changes_no_answer(deployed):
+    predictor = Predictor(deployed.digits.model(), deployed.digits.store, AES(k=2))
+    expected = predictor(deployed.x[:40]).confidence.tolist()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert predictor(deployed.x[:40]).confidence.tolist() == expected
+        assert torch.is_autocast_enabled("cpu")
+
+
+def test_names_beside_labels(deployed):
+    names = [f"digit {i}" for i in range(10)]
+    digits = deployed.digits
+    predictor = Predictor(digits.model(), digits.store, AES(k=2), classes=names)
+    for x in (deployed.x[:5], deployed.x):  # one batch, and several
+        answer = predictor(x)
+        label, confidence, accepted = answer
+        assert answer.name.tolist() == [names[i] for i in label]
+        assert len(confidence) == len(accepted) == len(x)
+        assert pickle.loads(pickle.dumps(answer)).name.tolist() == answer.name.tolist()
+    with pytest.raises(InvalidInput, match="`classes` must be known"):
+        Predictor(digits.model(), digits.store, AES(k=2))(x).name  # noqa: B018
+    with pytest.raises(InvalidInput, match=r"`classes` must be Unicode text, got .*udc80"):
+        Predictor(digits.model(), digits.store, AES(k=2), classes=["\udc80"])
+
+
+def test_one_input_without_its_axis_is_told_what_to_pass(deployed, tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    store.save(nn.Linear(4, 3), 1)
+    cases = [
+        (Predictor(nn.Linear(4, 3), store, AES()), torch.rand(4)),
+        (Predictor(deployed.digits.model(), deployed.digits.store, AES(k=2)), deployed.x[0]),
+    ]
+    for predictor, x in cases:
+        for one in (x, x.numpy()):
+            with pytest.raises(InvalidInput, match=r"got one input of shape .*: x\[None\]"):
+                predictor(one)
+        assert predictor(x[None]).label.shape == (1,)
+    with pytest.raises(InvalidInput, match="`batch` must be what the network takes"):
+        cases[0][0](torch.rand(2, 5))
+
+
+def test_text_is_told_what_to_pass(tmp_path):
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+        def forward(self, input_ids):
+            assert input_ids.size(0)
+            return self.head(self.embedding(input_ids).mean(dim=1))
+
+    store = SnapshotStore(tmp_path / "run")
+    store.save(Words(), 1)
+    predictor = Predictor(Words(), store, AES())
+    with pytest.raises(InvalidInput, match=r"got strings.* Pass what your tokenizer returns"):
+        predictor(["some text", "more"])
+    assert predictor({"input_ids": torch.randint(20, (5, 7))}).label.shape == (5,)
+
+
+def test_a_network_of_other_code_is_reported(deployed, tmp_path):
+    class Halved(type(deployed.digits.model())):
+        def forward(self, x):
+            return super().forward(x / 2)
+
+    Predictor(deployed.digits.model(), deployed.digits.store, AES(k=2)).save(tmp_path / "p")
+    Predictor.load(tmp_path / "p", deployed.digits.model())
+    Halved.__name__ = "Sequential"
+    other = copy.deepcopy(deployed.digits.model())
+    other.__class__ = Halved
+    with pytest.warns(UserWarning, match="The network's code or settings differ"):
+        Predictor.load(tmp_path / "p", other)
 
 
 def test_many_threads(deployed):
@@ -218,7 +352,10 @@ def test_refusals(deployed):
         final(torch.full((5, 1, 8, 8), torch.nan))
     with pytest.raises(InvalidInput, match="as many rows in each of its inputs, got 5, 4"):
         final((deployed.x[:5], deployed.x[:4]))
-    with pytest.raises(InvalidInput, match="`groups` must be left out without a threshold"):
+    with pytest.raises(
+        InvalidInput,
+        match="`groups` must be left out for a predictor with no",
+    ):
         final(deployed.x[:5], groups=[1] * 5)
     with pytest.raises(InvalidInput, match="must name each of the 10 classes, got 2 names"):
         Predictor(model, store, Final(), classes=["a", "b"])(deployed.x)
@@ -234,5 +371,5 @@ def test_refusals(deployed):
     with pytest.raises(InvalidInput, match="`table` must be a ScoreTable, got NoneType"):
         Predictor.fit(model, store, None)
     threshold = Threshold.at_coverage([0.1, 0.9], 0.5)
-    with pytest.raises(InvalidInput, match="`groups` must name a group for each of 5 inputs"):
+    with pytest.raises(InvalidInput, match="`groups` must be left out for a predictor with no"):
         Predictor(model, store, Final(), threshold)(deployed.x[:5], groups=[1])

@@ -36,6 +36,17 @@ def load_inputs(spec: str, option: str, batch_size: int | None = None) -> "Rows"
     return Rows.of(load_data(spec, option), "data", batch_size)
 
 
+def load_array(spec: str, name: str, option: str) -> Any:
+    """Load one more array of an .npz file, by its name."""
+    arrays = _read_npz(spec, option) if spec.endswith(".npz") else {}
+    if name not in arrays:
+        raise InvalidInput(
+            f"{option} must name an array of an .npz file, got {name!r} for {spec}, which has "
+            f"{', '.join(arrays) or 'none'}. Write it by np.savez(path, x=…, {name}=…)."
+        )
+    return arrays[name]
+
+
 def load_images(path: Path) -> Any:
     """Load the examples as pictures."""
     import numpy as np
@@ -80,23 +91,27 @@ def read_columns(path: Path, option: str) -> dict[str, list[str]]:
 
 
 def _load_npz(spec: str, option: str) -> tuple[Any, Any]:
-    import numpy as np
-
-    _refuse_other_bytes(spec, option, whole=is_zipfile(spec))
-    try:
-        _files.refuse_packed_bomb(Path(spec), "write it by np.savez, which does not compress")
-        with Path(spec).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = dict(file)
-    except UnsafeFile:
-        raise
-    except Exception as error:  # whatever damaged bytes make NumPy or zlib raise
-        raise _not_arrays(spec, option, str(error).splitlines()[0]) from None
+    arrays = _read_npz(spec, option)
     if "x" not in arrays:
         raise InvalidInput(
             f"{option} must hold an array x (and y), got {', '.join(arrays) or 'none'} in {spec}. "
             "Write it by np.savez(path, x=…, y=…)."
         )
     return arrays["x"], arrays.get("y")
+
+
+def _read_npz(spec: str, option: str) -> dict[str, Any]:
+    import numpy as np
+
+    _refuse_other_bytes(spec, option, whole=is_zipfile(spec))
+    try:
+        _files.refuse_packed_bomb(Path(spec), "write it by np.savez, which does not compress")
+        with Path(spec).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return dict(file)
+    except UnsafeFile:
+        raise
+    except Exception as error:  # whatever damaged bytes make NumPy or zlib raise
+        raise _not_arrays(spec, option, str(error).splitlines()[0]) from None
 
 
 def _load_npy(spec: str, option: str) -> Any:

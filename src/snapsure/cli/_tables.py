@@ -69,9 +69,12 @@ def has_source(table: Path) -> bool:
 
 
 def read_source(
-    table: Path, model: str | None, snapshots: str | None, prefix: str | None
+    table: Path, model: str | None, snapshots: str | None, prefix: str | None, *, trust: bool
 ) -> tuple[str, str, str | None]:
-    """Return model, snapshots and prefix: what options say, or else how the table was made."""
+    """Return model, snapshots and prefix: what options say, or else how the table was made.
+
+    The code of a model that only the table's folder names is imported only with `trust`.
+    """
     what, remedy = "the file that `snapsure score` wrote", "delete it, and pass the options instead"
     known: Mapping[str, Any] = {}
     with suppress(FileNotFoundError):
@@ -83,6 +86,11 @@ def read_source(
                 f"--{name} must be given for a table without {_SOURCE}, which `snapsure score` "
                 f"leaves, got none for {table}. Add --{name}."
             )
+    if model is None and not trust:
+        raise InvalidInput(
+            f"--model must be given, got none. The folder {table} names {known['model']}: add "
+            f"--model {known['model']}, or --trust to import what the folder names."
+        )
     return (
         str(model or known["model"]),
         str(snapshots or known["snapshots"]),

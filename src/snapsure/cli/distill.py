@@ -134,7 +134,7 @@ def distill(
         f"The mean of the snapshots takes {student.teachers} passes.\n"
         f"Now: snapsure score --model {model} --snapshots {out / 'itself'} --data held-out.npz "
         f"--out scores\n"
-        "     snapsure fit scores --risk 0.02 --out predictor"
+        f"     snapsure fit scores --model {model} --risk 0.02 --out predictor"
     )
 
 

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from snapsure.cli import _data, _models, _tables
 from snapsure.cli._app import command, report_errors
-from snapsure.cli._options import Classes, Json, Prefix, Seed, Trust
+from snapsure.cli._options import Classes, Json, Prefix, Seed
 
 
-@command("Use", "snapsure fit scores --risk 0.02 --passes 5 --out predictor")
+@command("Use", "snapsure fit scores --model nets.py:make --risk 0.02 --passes 5 --out predictor")
 def fit(
     table: Annotated[Path, typer.Argument(help="Folder of a score table of held-out examples.")],
     out: Annotated[Path, typer.Option(help="Folder for the predictor.")],
@@ -29,14 +29,21 @@ def fit(
     kappa: Annotated[str, typer.Option(help="Which κ of the table.")] = "softmax",
     model: Annotated[
         str | None,
-        typer.Option(help="package.module:factory.", show_default="that of `snapsure score`"),
+        typer.Option(help="package.module:factory that makes the network."),
     ] = None,
     snapshots: Annotated[
         str | None,
         typer.Option(help="Folder of snapshots.", show_default="that of `snapsure score`"),
     ] = None,
     prefix: Prefix = None,
-    trust: Trust = False,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Without --model, import the factory that the table's folder names. Also read "
+            "checkpoints that can run code of their author.",
+        ),
+    ] = False,
     classes: Classes = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -47,7 +54,7 @@ def fit(
         from snapsure.table import ScoreTable
 
         scores = ScoreTable.open(table)
-        factory, folder, prefix = _tables.read_source(table, model, snapshots, prefix)
+        factory, folder, prefix = _tables.read_source(table, model, snapshots, prefix, trust=trust)
         _models.import_name(factory, "--model")  # which may register a κ
         store = _models.open_snapshots(folder, prefix, trust)
         names = None if classes is None else _data.read_lines(classes, "--classes")

@@ -30,10 +30,25 @@ def predict(
         bool,
         typer.Option("--trust", help="Without --model, import the factory that the folder names."),
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Array of the .npz file with each input's group, for thresholds by group.",
+        ),
+    ] = None,
     monitor: Annotated[
         Path | None,
         typer.Option(help="File of a monitor of the promise, which continues from run to run."),
     ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Write class names into .csv as they are. By default, those that a spreadsheet "
+            "would compute, such as =1+1, get an apostrophe.",
+        ),
+    ] = False,
     batch_size: BatchSize = None,
     device: Device = None,
     as_json: Json = False,
@@ -43,15 +58,14 @@ def predict(
     An interrupted run resumes by the same command.
     """
     with report_errors("run the same command again: answers so far are kept"):
-        from snapsure._files import sha256
         from snapsure.decisions import Monitor
         from snapsure.predictor import Predictor
         from snapsure.predictor._answers import refuse_unknown_form, write_answers
-        from snapsure.predictor._folder import CONTENT
 
         refuse_unknown_form(out)
         _models.search_working_folder()
         rows = _data.load_inputs(data, "--data", batch_size)
+        groups = None if group is None else _data.load_array(data, group, "--group")
         console = Console(stderr=True)
         with console.status("loading …"):
             loaded = Predictor.load(predictor, model, trust=trust, device=device)
@@ -61,9 +75,7 @@ def predict(
             def advance(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)
 
-            # The hash covers those of the snapshots.
-            identity = f"{sha256(predictor / CONTENT)} {model or ''}"
-            counts = write_answers(loaded, rows, out, identity, advance, monitor)
+            counts = write_answers(loaded, rows, out, advance, monitor, groups, raw)
         watching = None if monitor is None else Monitor.load(monitor)
 
     alarms = [] if watching is None else [str(alarm) for alarm in watching.alarms]

@@ -132,6 +132,7 @@ class _MonitorState(TypedDict):
     accepted: _json.Integer
     labelled: _json.Integer
     wrong: _json.Integer
+    runs: list[str]
     risk_bets: BetsState | None
     shift_bets: BetsState | None
     cuts: CutsState | None
@@ -237,6 +238,7 @@ class Monitor:
         self._shift_bets = Bets(_CUTS, _SHIFT_ODDS, level) if cuts is not None else None
         self._streams = 1
         self._seen = self._accepted = self._labelled = self._wrong = 0
+        self.runs: list[str] = []  # those that `snapsure predict` has counted, each once
 
     def __repr__(self) -> str:
         """Show what was observed, beside what was expected."""
@@ -407,6 +409,7 @@ class Monitor:
         state["risk_bets"] = riskiest.as_dict()["risk_bets"]
         for name in _COUNTS:
             state[name] = sum(one.as_dict()[name] for one in everyone)
+        state["runs"] = [run for one in everyone for run in one.runs]
         return Monitor.from_dict(state)
 
     def save(self, path: str | Path) -> None:
@@ -434,6 +437,7 @@ class Monitor:
         monitor._start(theta, expected_coverage, promise, alpha, cuts)
         for name in _COUNTS:
             setattr(monitor, f"_{name}", state[name])
+        monitor.runs = list(state["runs"])
         for kind, bets in monitor._bets():
             bets.restore(state[f"{kind}_bets"])
         return monitor
@@ -441,6 +445,7 @@ class Monitor:
     def as_dict(self) -> dict[str, Any]:
         """Return all of it, in JSON's types."""
         state = {name: getattr(self, f"_{name}") for name in (*_TERMS, *_COUNTS)}
+        state["runs"] = self.runs
         for name in ("risk_bets", "shift_bets", "cuts"):
             part = getattr(self, f"_{name}")
             state[name] = None if part is None else part.state

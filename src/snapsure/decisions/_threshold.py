@@ -18,10 +18,14 @@ from snapsure.metrics._rank import tie_groups
 
 Group = int | str
 Small = Literal["refuse", "join", "review"]
+GroupsAre = Literal["given", "classes"]
 
 _NAMED = 5  # small groups that a message names
 _RESAMPLES, _LEVEL = 1000, 0.95
 _STEPS = 1000  # thresholds that a resample chooses from
+
+
+_Theta = float | Literal["inf", "-inf"]
 
 
 class ThresholdState(TypedDict):
@@ -34,13 +38,14 @@ class ThresholdState(TypedDict):
     (0.6, 0.5, None)
     """
 
-    theta: float | None
+    theta: _Theta
     coverage: float
     risk: float | None
     delta: float | None
     n: _json.Integer | None
     within: dict[str, float]
-    groups: Annotated[list[tuple[str | _json.Integer, float | None]], Meta(min_length=1)] | None
+    groups: Annotated[list[tuple[str | int, _Theta]], Meta(min_length=1)] | None
+    groups_are: GroupsAre
     cost: Interval | None
 
 
@@ -63,6 +68,8 @@ class Threshold:
         Further risks of the same promise, by name.
     groups : dict of int or str to float, or None
         The threshold of each group, infinite for a group that goes to review as a whole.
+    groups_are : {"given", "classes"}
+        Whether a predictor must be given the group of each input, or takes its predicted class.
     cost : Interval or None
         The expected cost per example, if the threshold was chosen by cost.
 
@@ -86,12 +93,16 @@ class Threshold:
         n: int | None = None,
         within: Mapping[str, float] | None = None,
         groups: Mapping[Group, float] | None = None,
+        groups_are: GroupsAre = "given",
         cost: Interval | None = None,
     ) -> None:
+        if any(math.isnan(one) for one in (theta, *(groups or {}).values())):
+            raise InvalidInput("`theta` must be a number, got NaN. Pass a confidence.")
         self.theta, self.coverage = theta, coverage
         self.risk, self.delta, self.n = risk, delta, n
         self.within = dict(within or {})
         self.groups = None if groups is None else dict(groups)
+        self.groups_are = groups_are
         self.cost = cost
 
     def __repr__(self) -> str:
@@ -127,6 +138,7 @@ class Threshold:
         groups: ArrayLike | None = None,
         within: Mapping[str, tuple[ArrayLike, float]] | None = None,
         small: Small = "refuse",
+        groups_are: GroupsAre = "given",
     ) -> "Threshold":
         """Choose a threshold that keeps a risk on new examples, with probability 1 − delta.
 
@@ -154,6 +166,9 @@ class Threshold:
             What to do with groups that are too small to promise anything, whatever their errors:
             raise an error that names them, give all of them one common threshold, or send all
             their examples to review.
+        groups_are : {"given", "classes"}
+            "classes" if `groups` are the predicted classes: a predictor then finds them itself.
+            Otherwise it must be given the group of each input.
 
         Raises
         ------
@@ -188,6 +203,13 @@ class Threshold:
             thetas = _prove_groups(score, wrong, which, limit, delta, small)
             chosen = cls(max(thetas.values()), 0.0, risk=limit, delta=delta, groups=thetas)
             chosen.n, chosen.coverage = score.size, float(chosen.accepts(score, which).mean())
+            chosen.groups_are = groups_are
+            _validate.choice(groups_are, ("given", "classes"), "groups_are")
+            if groups_are == "classes" and which.dtype.kind == "U":
+                raise InvalidInput(
+                    f"`groups` must be numbers of classes, got strings such as {str(which[0])!r}. "
+                    'Pass the predicted labels, or groups_are="given".'
+                )
             return chosen
 
         further = _validate_within(within or {}, score.shape)
@@ -238,6 +260,11 @@ class Threshold:
         wrong = _validate.errors(errors, score.shape, of="confidence")
         error = _validate.at_least(error, 0, "error")
         review = _validate.at_least(review, 0, "review")
+        if not math.isfinite(score.size * max(error, review)):
+            raise InvalidInput(
+                f"`error` and `review` must be costs whose sum over {score.size} examples is a "
+                f"number, got {error:g} and {review:g}. Use a larger unit of money."
+            )
         seed = _validate.count(seed, "seed", least=0)
 
         # Accepting none comes first: of equals, the threshold that accepts fewest is chosen.
@@ -296,16 +323,17 @@ class Threshold:
         return cls.from_dict(_json.read(path, "Threshold", ThresholdState))
 
     def as_dict(self) -> ThresholdState:
-        """Return all of it in JSON's types; an infinite threshold is None."""
-        groups = self.groups and [(name, _finite(theta)) for name, theta in self.groups.items()]
+        """Return all of it in JSON's types."""
+        groups = self.groups and [(name, _encode(theta)) for name, theta in self.groups.items()]
         return {
-            "theta": _finite(self.theta),
+            "theta": _encode(self.theta),
             "coverage": self.coverage,
             "risk": self.risk,
             "delta": self.delta,
             "n": self.n,
             "within": self.within,
             "groups": groups or None,
+            "groups_are": self.groups_are,
             "cost": self.cost,
         }
 
@@ -314,23 +342,23 @@ class Threshold:
         """Restore what `as_dict` returned."""
         groups, cost = state["groups"], state["cost"]
         return cls(
-            _from_finite(state["theta"]),
+            float(state["theta"]),
             state["coverage"],
             risk=state["risk"],
             delta=state["delta"],
             n=state["n"],
             within=state["within"],
-            groups=None if groups is None else {name: _from_finite(at) for name, at in groups},
+            groups=None if groups is None else {name: float(at) for name, at in groups},
+            groups_are=state["groups_are"],
             cost=None if cost is None else Interval(*cost),
         )
 
 
-def _finite(theta: float) -> float | None:
-    return None if math.isinf(theta) else theta
-
-
-def _from_finite(theta: float | None) -> float:
-    return math.inf if theta is None else theta
+def _encode(theta: float) -> _Theta:
+    """Write infinity as text."""
+    if math.isfinite(theta):
+        return theta
+    return "inf" if theta > 0 else "-inf"
 
 
 def _validate_within(

@@ -186,7 +186,7 @@ def _print_next(folder: Path, console: Console) -> None:
         f"The same for your own checkpoints (`{command} COMMAND --help` says what each takes):\n"
         f"  {command} score --model mypackage.nets:make --snapshots checkpoints/ --data test.npz "
         "--out scores\n"
-        f"  {command} fit scores --risk {RISK} --out predictor\n"
+        f"  {command} fit scores --model mypackage.nets:make --risk {RISK} --out predictor\n"
         f"  {command} predict predictor --model mypackage.nets:make --data new.npz "
         "--out answers.csv",
         highlight=False,

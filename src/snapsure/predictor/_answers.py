@@ -1,14 +1,14 @@
-"""Answers to many inputs in a file: written part by part, resumed where it stopped.
+"""Write the answers to many inputs into a file, part by part, and resume where it stopped.
 
-Answers gather in a hidden file beside the one asked for, as records of one size, so that what an
-interruption left is whole up to the last record. In the end they become the file.
+Answers gather in a hidden file beside the one asked for, as records of one size, so that an
+interruption leaves whole records. Notes beside it say which answers are whole. At the end the
+records become the file.
 """
 
-import csv
 import hashlib
-import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,27 +17,29 @@ from typing import Any, BinaryIO, TypedDict
 import msgspec
 import numpy as np
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from snapsure import _files, _json
 from snapsure._types import Ints
 from snapsure.decisions import Monitor
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import Batch, Digest, Rows, row_count
+from snapsure.predictor._folder import describe
 from snapsure.predictor._predictor import Answer, Predictor, read_inputs
 
 _RECORD = np.dtype([("label", "<i8"), ("confidence", "<f8"), ("accepted", "?"), ("y", "<i8")])
 _NO_LABEL = np.iinfo(np.int64).min
 _AT_ONCE = 1 << 16  # records
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 
 Records = NDArray[Any]
 
 
-class _Note(TypedDict, total=False):
-    """What a line of the notes holds, if anything of this."""
+class _Note(TypedDict):
+    """How far the answers are, with the digests of the inputs and of the answers so far."""
 
     done: _json.Count
-    digest: str
+    inputs: str
     answers: str
 
 
@@ -45,47 +47,57 @@ def write_answers(
     predictor: Predictor,
     data: Any,
     out: Path,
-    identity: str,
     advance: Callable[[int, int], None] = lambda done, total: None,
     monitor: Path | None = None,
+    groups: ArrayLike | None = None,
+    raw: bool = False,
 ) -> dict[str, int]:
-    """Answer for all inputs, write `.csv`, `.jsonl` or `.parquet`, and count.
+    """Answer all inputs, write `.csv`, `.jsonl` or `.parquet`, and count.
 
-    Answers that an interruption left are kept if they are of the same predictor, by its
-    `identity`, and of the same inputs, which are read again for that. A monitor in a file, or a new
-    one, is shown all answers once, when the last is there.
+    Answers that an interruption left are kept if they are of the same predictor and of the same
+    inputs, which are read again for that. A monitor in a file, or a new one, counts the answers to
+    the same inputs once. Class names that a spreadsheet would compute get an apostrophe in `.csv`,
+    unless they are wanted `raw`.
     """
     refuse_unknown_form(out)
-    watching = None if monitor is None else _watching(predictor, monitor)
-    rows = _Digested(read_inputs(data))
+    if monitor is not None:
+        _read_monitor(predictor, monitor)  # refuses another promise before the work begins
+    rows = _DigestedRows(read_inputs(data))
+    identity = {
+        "predictor": _json.digest(describe(predictor)),
+        "data": rows.identity(),
+        "groups": None if groups is None else _json.digest(np.asarray(groups).tolist()),
+    }
     _files.make_folder(out.parent)
     work = _Work(out)
     with work.alone():
-        done = work.resumed({"predictor": identity, "data": rows.identity()}, rows)
+        done = work.resume(identity, rows)
         advance(done, rows.n)
-        for answer, y in predictor.labelled_answers(rows, start=done) if done < rows.n else ():
-            work.append(_records(answer, y).tobytes())
-            done += answer.label.size
-            work.add({"done": done, "digest": rows.digested(done), "answers": work.hexdigest()})
-            advance(done, rows.n)
+        if done < rows.n:
+            for answer, y in predictor.labelled_answers(rows, groups, start=done):
+                _refuse_unknown_labels(y, predictor.networks.classes, done)
+                done += answer.label.size
+                work.append(_make_records(answer, y).tobytes(), done, rows.digest_until(done))
+                advance(done, rows.n)
         records: Records = np.memmap(work.answers, _RECORD, mode="r")
         if records.size != rows.n:
             raise CorruptFile(
-                f"{work.answers} must hold {rows.n} answers, got {records.size}: delete it and run "
-                "the same command again"
+                f"{work.answers} must hold {rows.n} answers, got {records.size}. Delete it, and "
+                "run the same command again."
             )
-        with _files.replacing(out) as written:
-            _WRITERS[out.suffix](written, records, predictor.classes)
-        counted = _counted(records)
-        if monitor is not None and watching is not None:
-            work.show(records, watching, monitor)
+        with _files.replacing(out) as file:
+            _WRITERS[out.suffix](file, records, predictor.classes, raw)
+        counts = _count(records)
+        if monitor is not None:
+            run = _json.digest({**identity, "data": rows.digest_until(rows.n)})[:16]
+            _update_monitor(predictor, monitor, records, run)
         del records
         work.finish()
-    return counted
+    return counts
 
 
-class _Digested(Rows):
-    """Rows that remember what was read of them, in order, by batch."""
+class _DigestedRows(Rows):
+    """Rows, and the digest of those that were read, up to the end of each batch."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows.name, rows.n, rows.batch_size)
@@ -94,11 +106,9 @@ class _Digested(Rows):
 
     @property
     def divisible(self) -> bool:
-        """As the rows themselves."""
         return self._rows.divisible
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Batches, each digested when it is read for the first time."""
         at = start if self.divisible else 0
         for inputs, labels in self._rows.read(start, stop):
             if at == self._at:
@@ -109,22 +119,21 @@ class _Digested(Rows):
             yield inputs, labels
 
     def identity(self) -> dict[str, Any]:
-        """Of some batches."""
         return self._rows.identity()
 
-    def digested(self, stop: int) -> str:
-        """The digest of the rows up to here, which are read if they have not been."""
+    def digest_until(self, stop: int) -> str:
+        """Return the digest of the rows up to here; "" where no batch ends."""
         if self._at < stop:
             for _ in self.batches(self._at, stop):
                 pass
-        return self._known.get(stop, "")  # which is none where no batch ends
+        return self._known.get(stop, "")
 
 
 class _Work:
-    """What lies beside a file while its answers are not all there."""
+    """The files beside the one asked for, while its answers are not complete."""
 
     def __init__(self, out: Path) -> None:
-        self._out, self._hashed = out, hashlib.sha256()
+        self._out, self._hash = out, hashlib.sha256()
         self.answers, self._notes, self._lock = (
             out.with_name(f".partial-{out.name}{end}") for end in ("", ".notes", ".lock")
         )
@@ -137,8 +146,8 @@ class _Work:
             lock.acquire(timeout=0)
         except Timeout:
             raise InvalidInput(
-                f"`out` must have one writer, got a second for {self._out}: wait for the other "
-                "command, or choose another file"
+                f"`out` must have one writer, got a second for {self._out}. Wait for the other "
+                "command, or choose another file."
             ) from None
         try:
             yield
@@ -146,86 +155,61 @@ class _Work:
             lock.release()
             self._lock.unlink(missing_ok=True)
 
-    def resumed(self, identity: dict[str, Any], rows: "_Digested") -> int:
-        """How many rows have been answered already; answers of something else go."""
-        notes = self._read()
-        whole = self.answers.stat().st_size // _RECORD.itemsize if self.answers.exists() else 0
-        same = bool(notes) and notes[0] == json.loads(json.dumps(identity))
-        most = min(whole, rows.n)
-        kept = [note for note in notes[1:] if 0 < note.get("done", 0) <= most and "digest" in note]
-        last = kept[-1] if same and kept and rows.divisible else {}
-        known = bool(last) and self._is_whole(last) and rows.digested(last["done"])
-        if not known or known != last["digest"]:
-            with _files.writing(f"to {self._out.parent}"):
-                self.answers.unlink(missing_ok=True)
-                self._notes.unlink(missing_ok=True)
-                self.answers.touch()
-            self._hashed = hashlib.sha256()
-            self.add(identity)
-            return 0
+    def resume(self, identity: dict[str, Any], rows: _DigestedRows) -> int:
+        """Return how many rows are answered already; answers to anything else are removed."""
+        last = self._find_last_note(identity, rows)
         with _files.writing(f"to {self._out.parent}"):
-            os.truncate(self.answers, last["done"] * _RECORD.itemsize)
-        return int(last["done"])
+            if last is not None:
+                os.truncate(self.answers, last["done"] * _RECORD.itemsize)
+                return last["done"]
+            self.answers.unlink(missing_ok=True)
+            self._notes.unlink(missing_ok=True)
+            self.answers.touch()
+        self._hash = hashlib.sha256()
+        self._add_line(identity)
+        return 0
 
-    def _is_whole(self, note: dict[str, Any]) -> bool:
-        """Whether answers up to a note are as they were written; earlier versions do not say."""
+    def _find_last_note(self, identity: dict[str, Any], rows: _DigestedRows) -> _Note | None:
+        """Return the last note whose answers are whole, if all is of the same work."""
+        files = (self.answers, self._notes)
+        if not rows.divisible or any(path.is_symlink() or not path.is_file() for path in files):
+            return None
+        first, *lines = self._notes.read_bytes().splitlines() or [b""]
+        if first != json.dumps(identity).encode():
+            return None
+        whole = self.answers.stat().st_size // _RECORD.itemsize
+        notes: list[_Note] = []
+        for line in lines:
+            try:
+                notes.append(msgspec.json.decode(line, type=_Note))
+            except (msgspec.DecodeError, RecursionError):  # the last may be torn
+                break
+        last = next((n for n in reversed(notes) if 0 < n["done"] <= min(whole, rows.n)), None)
+        if last is None or rows.digest_until(last["done"]) != last["inputs"]:
+            return None
         with self.answers.open("rb") as file:
-            self._hashed = hashlib.sha256(file.read(note["done"] * _RECORD.itemsize))
-        return bool(note.get("answers", self.hexdigest()) == self.hexdigest())
+            self._hash = hashlib.sha256(file.read(last["done"] * _RECORD.itemsize))
+        return last if self._hash.hexdigest() == last["answers"] else None
 
-    def hexdigest(self) -> str:
-        """Of all answers so far."""
-        return self._hashed.hexdigest()
-
-    def append(self, records: bytes) -> None:
-        """Write more answers."""
+    def append(self, records: bytes, done: int, inputs: str) -> None:
+        """Write more answers, and note how far they are."""
         with _files.writing(f"to {self._out.parent}"), self.answers.open("ab") as file:
             file.write(records)
-        self._hashed.update(records)
+        self._hash.update(records)
+        self._add_line({"done": done, "inputs": inputs, "answers": self._hash.hexdigest()})
 
-    def add(self, note: dict[str, Any]) -> None:
-        """Note how far it is."""
-        with (
-            _files.writing(f"to {self._out.parent}"),
-            self._notes.open("a", encoding="utf-8") as file,
-        ):
-            file.write(json.dumps(note) + "\n")
-
-    def show(self, records: Records, watching: Monitor, path: Path) -> None:
-        """Show all answers to the monitor, once, wherever an interruption comes."""
-        ready = path.with_name(f".partial-{path.name}")
-        if not any("shown" in note for note in self._read()):
-            for start in range(0, records.size, _AT_ONCE):
-                part = records[start : start + _AT_ONCE]
-                labelled = part["y"][0] != _NO_LABEL
-                wrong = part["y"] != part["label"] if labelled else None
-                watching.update(part["confidence"], wrong)
-            watching.save(ready)
-            self.add({"shown": True})
-        if ready.exists():
-            ready.replace(path)
+    def _add_line(self, content: dict[str, Any]) -> None:
+        with _files.writing(f"to {self._out.parent}"), self._notes.open("ab") as file:
+            file.write(json.dumps(content).encode() + b"\n")
 
     def finish(self) -> None:
         """Leave nothing but the file."""
         self.answers.unlink()
         self._notes.unlink()
 
-    def _read(self) -> list[dict[str, Any]]:
-        if not self._notes.exists():
-            return []
-        found = []
-        for line in self._notes.read_bytes().splitlines():
-            try:
-                note = msgspec.json.decode(line)
-                msgspec.convert(note, _Note)
-            except (msgspec.DecodeError, ValueError, RecursionError):  # the last may be torn
-                break
-            found.append(note)
-        return found
 
-
-def _watching(predictor: Predictor, path: Path) -> Monitor:
-    """The monitor in a file, if it is of this predictor, or a new one."""
+def _read_monitor(predictor: Predictor, path: Path) -> Monitor:
+    """Read the monitor in a file, if it is of this predictor, or make a new one."""
     fresh = predictor.monitor()
     if not path.exists():
         return fresh
@@ -233,20 +217,48 @@ def _watching(predictor: Predictor, path: Path) -> Monitor:
     if known.terms != fresh.terms:
         raise InvalidInput(
             f"--monitor must be of this predictor, got {path} of another promise ({known.terms} "
-            f"for {fresh.terms}): choose another file"
+            f"for {fresh.terms}). Choose another file."
         )
     return known
 
 
+def _update_monitor(predictor: Predictor, path: Path, records: Records, run: str) -> None:
+    """Count the answers of a run once, whatever other commands count into the same file."""
+    _files.make_folder(path.parent)
+    with _files.locking(path.parent):
+        monitor = _read_monitor(predictor, path)
+        if run in monitor.runs:
+            return
+        for start in range(0, records.size, _AT_ONCE):
+            part = records[start : start + _AT_ONCE]
+            wrong = part["y"] != part["label"] if part["y"][0] != _NO_LABEL else None
+            monitor.update(part["confidence"], wrong)
+        monitor.runs.append(run)
+        monitor.save(path)
+
+
 def refuse_unknown_form(out: Path) -> None:
-    """Refuse a file that nobody knows how to write."""
+    """Refuse a file whose ending names no format."""
     if out.suffix not in _WRITERS:
         raise InvalidInput(
-            f"`out` must end with {', '.join(_WRITERS)}, got {out.name}: choose one of them"
+            f"`out` must end with {', '.join(_WRITERS)}, got {out.name}. Choose one of them."
         )
 
 
-def _records(answer: Answer, y: Ints | None) -> Records:
+def _refuse_unknown_labels(y: Ints | None, classes: int | None, start: int) -> None:
+    """Refuse labels that the network cannot predict: each would count as an error."""
+    if y is None or classes is None:
+        return
+    outside = np.flatnonzero((y < 0) | (y >= classes))
+    if outside.size:
+        at = int(outside[0])
+        raise InvalidInput(
+            f"`y` must hold classes from 0 to {classes - 1}, got {y[at]} in row {start + at}. "
+            "Number the classes as in training, or leave the labels out."
+        )
+
+
+def _make_records(answer: Answer, y: Ints | None) -> Records:
     records = np.empty(answer.label.size, _RECORD)
     records["label"], records["confidence"] = answer.label, answer.confidence
     records["accepted"] = answer.accepted
@@ -254,17 +266,17 @@ def _records(answer: Answer, y: Ints | None) -> Records:
     return records
 
 
-def _counted(records: Records) -> dict[str, int]:
-    counted = {"inputs": records.size, "accepted": int(records["accepted"].sum())}
+def _count(records: Records) -> dict[str, int]:
+    counts = {"inputs": records.size, "accepted": int(records["accepted"].sum())}
     if records["y"][0] != _NO_LABEL:
         wrong = records["y"] != records["label"]
-        counted["errors"] = int(wrong.sum())
-        counted["accepted errors"] = int((wrong & records["accepted"]).sum())
-    return counted
+        counts["errors"] = int(wrong.sum())
+        counts["accepted errors"] = int((wrong & records["accepted"]).sum())
+    return counts
 
 
-def _columns(records: Records, names: Sequence[str] | None) -> Iterator[dict[str, list[Any]]]:
-    """Some records at a time, by column."""
+def _read_columns(records: Records, names: Sequence[str] | None) -> Iterator[dict[str, list[Any]]]:
+    """Yield some records at a time, by column."""
     for start in range(0, records.size, _AT_ONCE):
         part = records[start : start + _AT_ONCE]
         label = part["label"].tolist()
@@ -279,35 +291,37 @@ def _columns(records: Records, names: Sequence[str] | None) -> Iterator[dict[str
         yield columns
 
 
-def _csv(file: BinaryIO, records: Records, names: Sequence[str] | None) -> None:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    for i, columns in enumerate(_columns(records, names)):
+def _write_csv(file: BinaryIO, records: Records, names: Sequence[str] | None, raw: bool) -> None:
+    """Write by RFC 4180; the csv module leaves a lone carriage return unquoted."""
+    cells = None
+    if names is not None:
+        safe = [f"'{name}" if name.startswith(_FORMULA) and not raw else name for name in names]
+        special = re.compile('[",\r\n]')
+        cells = ['"' + n.replace('"', '""') + '"' if special.search(n) else n for n in safe]
+    for i, columns in enumerate(_read_columns(records, cells)):
         if i == 0:
-            writer.writerow(columns)
-        columns |= {
-            name: [str(value).lower() for value in columns[name]]
-            for name in ("accepted", "right")
-            if name in columns
-        }
-        writer.writerows(zip(*columns.values(), strict=True))
-    text.flush()
-    text.detach()
+            file.write(",".join(columns).encode() + b"\n")
+        for flags in columns.keys() & {"accepted", "right"}:
+            columns[flags] = ["true" if value else "false" for value in columns[flags]]
+        lines = (",".join(map(str, values)) for values in zip(*columns.values(), strict=True))
+        file.write("\n".join(lines).encode() + b"\n")
 
 
-def _jsonl(file: BinaryIO, records: Records, names: Sequence[str] | None) -> None:
-    for columns in _columns(records, names):
+def _write_jsonl(file: BinaryIO, records: Records, names: Sequence[str] | None, raw: bool) -> None:
+    for columns in _read_columns(records, names):
         for values in zip(*columns.values(), strict=True):
             line = json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False)
             file.write(line.encode() + b"\n")
 
 
-def _parquet(file: BinaryIO, records: Records, names: Sequence[str] | None) -> None:
+def _write_parquet(
+    file: BinaryIO, records: Records, names: Sequence[str] | None, raw: bool
+) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     writer = None
-    for columns in _columns(records, names):
+    for columns in _read_columns(records, names):
         table = pa.table(columns)
         writer = writer or pq.ParquetWriter(file, table.schema)
         writer.write_table(table)
@@ -315,4 +329,4 @@ def _parquet(file: BinaryIO, records: Records, names: Sequence[str] | None) -> N
     writer.close()
 
 
-_WRITERS = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}
+_WRITERS = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}

@@ -75,11 +75,11 @@ def _refuse_unexportable(predictor: "Predictor", path: Path) -> None:
             f"{type(predictor.estimator).__name__}. Choose one of these, or deploy the saved "
             "folder."
         )
-    groups = predictor.threshold and predictor.threshold.groups
-    if groups and not all(isinstance(group, int) for group in groups):
+    threshold = predictor.threshold
+    if threshold is not None and threshold.groups and threshold.groups_are == "given":
         raise InvalidInput(
-            "`threshold` must be one for all, or one per predicted class, to be exported, got "
-            f"groups such as {next(iter(groups))!r}. Deploy the saved folder."
+            "`threshold` must be one for all, or one for each predicted class, to be exported, got "
+            f"groups such as {next(iter(threshold.groups))!r}. Deploy the saved folder."
         )
     if predictor.networks.in_turns:
         raise InvalidInput(

@@ -7,13 +7,13 @@ other people's files in the folder stay as they are.
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from uuid import uuid4
 
-import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
@@ -26,6 +26,7 @@ from snapsure.estimators import Estimator
 from snapsure.estimators import registry as methods
 from snapsure.kappas import Kappa
 from snapsure.kappas import registry as kappas
+from snapsure.networks._code import model_digest
 from snapsure.networks._factory import make_network
 from snapsure.snapshots import Ensemble, _weights
 from snapsure.snapshots._base import Snapshots, refuse_missing
@@ -68,6 +69,7 @@ class _Content(TypedDict):
     """What `predictor.json` of this version holds."""
 
     model: str | None
+    network: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]  # `model_digest`
     estimator: _EstimatorState
     kappa: _KappaState
     calibration: PlattState | None
@@ -109,26 +111,31 @@ def save(predictor: "Predictor", folder: Path) -> None:
     """Write a predictor, whole or not at all."""
     _refuse_taken_names(predictor)
     _refuse_other_folder(folder)
+    content = describe(predictor)
+    _json.text(content)  # refuses what could not be read again, before anything is written
     _files.make_folder(folder)
     with _files.locking(folder):
-        members = _write_snapshots(predictor, folder)
-        content = {
-            "format": "snapsure predictor",
-            "version": _VERSION,
-            "model": predictor.factory,
-            "estimator": {
-                "name": type(predictor.estimator).__name__,
-                **predictor.estimator.as_dict(),
-            },
-            "kappa": {"name": predictor.kappa.name, "settings": predictor.kappa.settings},
-            "calibration": predictor.calibration and predictor.calibration.as_dict(),
-            "threshold": predictor.threshold and predictor.threshold.as_dict(),
-            "classes": predictor.classes,
-            "snapshots": members,
-            "provenance": predictor.provenance,
-        }
+        content["snapshots"] = members = _write_snapshots(predictor, folder)
         _files.write_bytes(folder / CONTENT, _json.text(content))
         _remove_all_but(folder, {file["file"] for files in members for file in files.values()})
+
+
+def describe(predictor: "Predictor") -> dict[str, Any]:
+    """Return what `predictor.json` holds, with the hashes of the snapshots instead of files."""
+    members = predictor.snapshots.members
+    return {
+        "format": "snapsure predictor",
+        "version": _VERSION,
+        "model": predictor.factory,
+        "network": model_digest(predictor.networks.model),
+        "estimator": {"name": type(predictor.estimator).__name__, **predictor.estimator.as_dict()},
+        "kappa": {"name": predictor.kappa.name, "settings": predictor.kappa.settings},
+        "calibration": predictor.calibration and predictor.calibration.as_dict(),
+        "threshold": predictor.threshold and predictor.threshold.as_dict(),
+        "classes": predictor.classes,
+        "snapshots": [[one.sha256(epoch) for epoch in predictor.epochs] for one in members],
+        "provenance": predictor.provenance,
+    }
 
 
 def load(
@@ -136,8 +143,7 @@ def load(
     model: nn.Module | str | None,
     custom: Sequence[type[Kappa] | type[Estimator]],
     trust: bool,
-    memory: int,
-    device: str | torch.device | None,
+    options: dict[str, Any],
 ) -> "Predictor":
     """Read a predictor, and refuse what is not as it was saved."""
     from snapsure.predictor._predictor import Predictor, make_kappa
@@ -179,9 +185,8 @@ def load(
                 calibration=calibration,
                 kappa=kappa,
                 classes=content["classes"],
-                memory=memory,
-                device=device,
                 provenance=content["provenance"],
+                **options,
             )
         except (CorruptFile, FileNotFoundError):
             now = read(folder)
@@ -189,6 +194,12 @@ def load(
                 raise
             content = now  # another process has saved a predictor there in the meantime
             continue
+        if model_digest(predictor.networks.model) != content["network"]:
+            warnings.warn(
+                f"The network's code or settings differ from those that {folder} was saved with. "
+                "Answers and promise may differ too: pass the same network, or fit again.",
+                stacklevel=3,
+            )
         predictor.factory = given if isinstance(given, str) else factory
         return predictor
 

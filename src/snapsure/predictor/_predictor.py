@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -18,7 +18,7 @@ from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.estimators._base import refuse_no_table
 from snapsure.kappas import Kappa, registry
-from snapsure.networks._data import Rows
+from snapsure.networks._data import Rows, is_words
 from snapsure.networks._factory import make_network
 from snapsure.networks._network import device_named
 from snapsure.predictor._scorer import Scorer
@@ -29,59 +29,71 @@ from snapsure.table import ScoreTable
 _MEMORY = 4 << 30
 
 
-class Answer(NamedTuple):
-    """What a predictor says of n inputs.
+class _Columns(NamedTuple):
+    label: Ints
+    confidence: Floats
+    accepted: Bools
+
+
+class Answer(_Columns):
+    """Answers to n inputs; unpacks as `label, confidence, accepted`.
 
     Attributes
     ----------
     label : (n,) int array
         The final snapshot's prediction.
     confidence : (n,) float array
-        A probability of being right where the predictor is calibrated.
+        The probability of being right, where the predictor is calibrated.
     accepted : (n,) bool array
-        Whether the threshold accepts it; all, without a threshold.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> answer = Answer(np.array([3, 7]), np.array([0.98, 0.61]), np.array([True, False]))
-    >>> label, confidence, accepted = answer
-    >>> label[~accepted].tolist()  # send these to review
-    [7]
+        Whether the threshold accepts the answer. Without a threshold, all are accepted.
+    name : (n,) array of str
+        The names of the labels, where the predictor has `classes`.
     """
 
-    label: Ints
-    confidence: Floats
-    accepted: Bools
+    _classes: Sequence[str] | None = None
+
+    @property
+    def name(self) -> NDArray[np.str_]:
+        """The names of the labels."""
+        if self._classes is None:
+            raise InvalidInput(
+                "`classes` must be known to name labels, got none. Pass their names to the "
+                "predictor: classes=[...]."
+            )
+        return np.array(self._classes)[self.label]
 
 
 class Predictor:
-    """A label, a confidence and a decision for new inputs, in as few passes as the estimator needs.
+    """Answers new inputs with a label, a confidence and a decision.
 
-    Snapshots that the estimator asks for are loaded once and stay in memory. It may be called from
-    several threads. `Predictor.fit` makes one from a score table, and promises a risk.
+    It takes as few forward passes as the estimator needs; the snapshots for them are loaded once
+    and stay in memory. Several threads may call it. `Predictor.fit` makes one from a score table,
+    and promises a risk.
 
     Parameters
     ----------
     model : nn.Module or "package.module:factory"
-        A network of the snapshots' architecture, or what makes one: then a saved predictor knows
-        how to make it again. It is copied, and runs where it is, or on an accelerator.
+        A network of the snapshots' architecture, or the function that makes one; a saved predictor
+        then knows it. The network is copied, and runs where it is, or on an accelerator.
     snapshots : Snapshots or path
         The training's snapshots, or an `Ensemble`.
     estimator : Estimator
-        From κ of the snapshots to a confidence; fitted, if it learns.
+        Maps κ of the snapshots to a confidence; fitted, if it learns.
     threshold : Threshold, optional
-        Made of what this predictor calls confidence.
+        Chosen on the confidences of this predictor.
     calibration : Platt, optional
-        From the estimator's confidence to a probability of being right.
+        Maps the estimator's confidence to a probability of being right.
     kappa : Kappa, optional
-        The κ that the estimator was fitted on, where its name does not tell all: `MCDropout(...)`.
+        The κ that the estimator was fitted on, where it has settings: `MCDropout(...)`.
     classes : sequence of str, optional
-        Their names, in order; kept for whoever reads the answers.
+        The names of the classes, in order.
     memory : int
-        Bytes that weights may take (4 GiB); beyond it, snapshots are loaded in turns.
+        Bytes that weights may take (4 GiB). Beyond it, snapshots are loaded in turns.
     device : str or torch.device, optional
-        Where networks run, if not where the model is, or on an accelerator.
+        Where networks run. By default, where the model is, or on an accelerator.
+    check_inputs : bool
+        Refuse inputs with NaN or infinity, which some networks turn into confident answers. False
+        trusts them.
 
     Examples
     --------
@@ -110,6 +122,7 @@ class Predictor:
         classes: Sequence[str] | None = None,
         memory: int = _MEMORY,
         device: str | torch.device | None = None,
+        check_inputs: bool = True,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module | str):
@@ -144,9 +157,7 @@ class Predictor:
                 "confidence is a probability already, got one. Leave it out."
             )
         self.threshold, self.calibration = threshold, calibration
-        if isinstance(classes, str):
-            raise InvalidInput(f"`classes` must be a list of names, got {classes!r}: write [...]")
-        self.classes = None if classes is None else [str(name) for name in classes]
+        self.classes = None if classes is None else _read_names(classes)
         self.provenance = dict(provenance or {})
         self.epochs = self.estimator.snapshots(self.snapshots.epochs)
         self.networks = Scorer(
@@ -156,6 +167,7 @@ class Predictor:
             self.kappa,
             _validate.count(memory, "memory"),
             needs=self.estimator.needs,
+            check_inputs=check_inputs,
             device=device_named(device),
         )
 
@@ -174,30 +186,30 @@ class Predictor:
         memory: int = _MEMORY,
         seed: int = 0,
     ) -> "Predictor":
-        """Choose, fit and calibrate an estimator, and promise a risk, from held-out points.
+        """Choose, fit and calibrate a method, and promise a risk, from held-out examples.
 
-        One half of the points chooses the estimator that `evaluate` finds best among the final
-        snapshot alone, AES, LES, PES and the best snapshot (the final one, unless another is better
-        by more than chance), and calibrates it. The other half, which nothing was fitted on, gives
-        the threshold. `reason` says what was chosen and why. Without labels there is nothing to
-        choose by, and `Predictor(model, snapshots, AES())` is a bet.
+        `snapsure.evaluation.choose` chooses, and says how in detail. It deploys the final softmax,
+        unless another registered method is significantly better on the half of the examples that
+        chooses; the other half, which nothing was fitted on, gives the threshold. `reason` says
+        what was chosen and why. Without labels there is nothing to choose by:
+        `Predictor(model, snapshots, AES())` promises nothing.
 
         Parameters
         ----------
         model, snapshots, classes, memory
-            As `Predictor`.
+            As for `Predictor`.
         table : ScoreTable
-            Scores of held-out points, with labels.
+            Scores of held-out examples, with labels.
         risk : float, optional
-            The error rate to promise among accepted inputs; without it, all are accepted.
+            The error rate to promise among accepted inputs. Without it, all are accepted.
         delta : float
-            How often the promise may be broken, over draws of the held-out points.
+            The probability that the promise does not hold, over draws of the held-out examples.
         passes : int, optional
-            The most forward passes that an answer may take.
+            The largest number of forward passes for an answer.
         kappa : str
             Which κ of the table.
         seed : int
-            Of the halves and splits.
+            Fixes how the examples are split.
         """
         from snapsure.evaluation import choose
 
@@ -218,7 +230,7 @@ class Predictor:
             provenance={
                 "reason": choice.reason,
                 "candidates": [result.as_dict() for result in choice.candidates],
-                "points": {"chosen by": choice.learn.size, "promised by": choice.rest.size},
+                "examples": {"chosen by": choice.learn.size, "promised by": choice.rest.size},
                 "seed": seed,
                 "table": table.provenance,
             },
@@ -229,19 +241,21 @@ class Predictor:
         return predictor
 
     def monitor(self) -> Monitor:
-        """A new monitor of its answers: it knows the promise and the confidences at fitting.
+        """Make a new monitor of its answers, with its threshold and the confidences at fitting.
 
         Raises
         ------
         InvalidInput
-            If no risk was promised by `fit`.
+            If `fit` promised no risk, or the threshold is now None or one for each group.
         """
-        if "monitor" not in self.provenance:
+        threshold, fitted = self.threshold, self.provenance.get("monitor")
+        if fitted is None or threshold is None or threshold.groups is not None:
             raise InvalidInput(
-                "a predictor must have been made by `fit` with a risk to be watched, got one "
-                "without. Make a Monitor of its threshold and held-out confidences."
+                "A predictor must come from `fit` with a risk, and have one threshold, to be "
+                "monitored, got another. Make a Monitor of a threshold and held-out confidences."
             )
-        return Monitor.from_dict(self.provenance["monitor"])
+        terms = {"theta": threshold.theta, "expected_coverage": threshold.coverage}
+        return Monitor.from_dict({**fitted, **terms, "promise": threshold.risk})
 
     @property
     def reason(self) -> str | None:
@@ -249,10 +263,10 @@ class Predictor:
         return self.provenance.get("reason")
 
     def __repr__(self) -> str:
-        """What it answers with."""
-        said = "" if self.threshold is None else f", {self.threshold!r}"
+        """Show the estimator, the passes and the threshold."""
+        threshold = "" if self.threshold is None else f", {self.threshold!r}"
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
-        return f"<Predictor: {self.estimator!r}, {count}{said}>"
+        return f"<Predictor: {self.estimator!r}, {count}{threshold}>"
 
     @property
     def passes(self) -> int:
@@ -267,36 +281,44 @@ class Predictor:
         return self.estimator.calibrated or self.calibration is not None
 
     def __call__(self, batch: Any, groups: ArrayLike | None = None) -> Answer:
-        """Answer for a batch of inputs, or for all of a data set.
+        """Answer a batch of inputs, or all of a data set.
 
         Parameters
         ----------
         batch : tensor, array, dict or tuple of them; DataLoader or Dataset
-            What the network takes, the rows on the first axis: one input is a batch of one. Of a
-            data set, labels are left aside. More than 256 rows go through in batches.
+            What the network takes, the inputs on the first axis: one input is a batch of one.
+            Labels of a data set are ignored. More than 256 inputs go through in batches.
         groups : (n,), optional
-            The group of each input, where the threshold has one per group; predicted classes if
-            not given.
+            The group of each input, where the threshold has one for each given group.
+
+        Raises
+        ------
+        InvalidInput
+            If the network does not take the batch, or an input has NaN or infinity.
         """
-        table = self.networks.table(batch) if groups is None else None
-        if table is not None:  # the short way, where every microsecond counts
-            return self._answered(table, None)
-        answers = list(self.answers(batch, groups))
+        self._refuse_groups(groups)
+        try:
+            table = self.networks.table(batch) if groups is None else None
+            if table is not None:  # the short way, where every microsecond counts
+                return self._answer(table, None)
+            answers = list(self.answers(batch, groups))
+        except Exception as error:
+            self._explain(batch, error)
+            raise
         if len(answers) == 1:
             return answers[0]
-        return Answer(*(np.concatenate(parts) for parts in zip(*answers, strict=True)))
+        return self._name(*(np.concatenate(parts) for parts in zip(*answers, strict=True)))
 
     def answers(self, data: Any, groups: ArrayLike | None = None) -> Iterator[Answer]:
-        """The same, part by part: of a long data set nothing but one part is in memory."""
+        """Answer part by part: of a long data set, only one part is in memory."""
         return (answer for answer, _ in self.labelled_answers(read_inputs(data), groups))
 
     def labelled_answers(
         self, rows: Rows, groups: ArrayLike | None = None, start: int = 0
     ) -> Iterator[tuple[Answer, Ints | None]]:
-        """Answers from a multiple of the batch size on, and the labels that came with the rows."""
+        """Answer from a multiple of the batch size on; yield also the labels of the data."""
+        self._refuse_groups(groups)
         given = None if groups is None else np.asarray(groups)
-        if given is not None and self.threshold is None:
-            raise InvalidInput("`groups` must be left out without a threshold, got some: leave out")
         if given is not None and given.shape != (rows.n,):
             raise InvalidInput(
                 f"`groups` must name a group for each of {rows.n} inputs, got shape "
@@ -304,33 +326,81 @@ class Predictor:
             )
         for table in self.networks.tables(rows, start):
             stop = start + table.y_hat.size
-            answer = self._answered(table, None if given is None else given[start:stop])
-            yield answer, table.y
+            yield self._answer(table, None if given is None else given[start:stop]), table.y
             start = stop
 
     def confidence(self, table: ScoreTable) -> Floats:
-        """Confidence of the points of a score table, as if they were new inputs."""
+        """Return the confidence of the examples of a score table, as if they were new inputs."""
         score = self.estimator.confidence(table)
         return score if self.calibration is None else self.calibration.predict_proba(score)
 
-    def _answered(self, table: ScoreTable, groups: Any) -> Answer:
+    def _answer(self, table: ScoreTable, groups: ArrayLike | None) -> Answer:
         if self.classes is not None and self.networks.classes not in (None, len(self.classes)):
             raise InvalidInput(
                 f"`classes` must name each of the {self.networks.classes} classes, got "
                 f"{len(self.classes)} names. Give all of them, in order."
             )
-        confidence = self.confidence(table)
-        if self.threshold is None:
-            return Answer(table.y_hat, confidence, np.ones(confidence.size, dtype=np.bool_))
-        if groups is None and self.threshold.groups is not None:
+        confidence, threshold = self.confidence(table), self.threshold
+        if threshold is None:
+            return self._name(table.y_hat, confidence, np.ones(confidence.size, dtype=np.bool_))
+        if threshold.groups is not None and threshold.groups_are == "classes":
             groups = table.y_hat
-        return Answer(table.y_hat, confidence, self.threshold.accepts(confidence, groups))
+        return self._name(table.y_hat, confidence, threshold.accepts(confidence, groups))
+
+    def _name(self, label: Ints, confidence: Floats, accepted: Bools) -> Answer:
+        answer = Answer(label, confidence, accepted)
+        answer._classes = self.classes
+        return answer
+
+    def _refuse_groups(self, groups: ArrayLike | None) -> None:
+        """Refuse groups that the threshold does not have, and their absence where it has some."""
+        threshold = self.threshold
+        thetas = None if threshold is None else threshold.groups
+        needed = threshold is not None and thetas and threshold.groups_are == "given"
+        if needed and groups is None:
+            raise InvalidInput(
+                "`groups` must hold the group of each input, got None. The threshold has one for "
+                f"each of {len(thetas or ())} groups, such as {next(iter(thetas or ()))!r}: pass "
+                "groups=[...]."
+            )
+        if groups is not None and not needed:
+            kind = "a threshold for each predicted class" if thetas else "no thresholds for groups"
+            raise InvalidInput(
+                f"`groups` must be left out for a predictor with {kind}, got some. Leave them out."
+            )
+
+    def _explain(self, batch: Any, error: Exception) -> None:
+        """Say what to pass, where the batch is text, or one input without its first axis."""
+        if is_words(batch):
+            raise InvalidInput(
+                f"`batch` must be what the network takes, got strings, on which it failed "
+                f"({error}). Pass what your tokenizer returns: predictor(tokenizer(texts, "
+                'padding=True, return_tensors="pt")).'
+            ) from error
+        if isinstance(batch, torch.Tensor | np.ndarray) and batch.ndim:
+            try:
+                next(self.networks.tables(read_inputs(batch[None])))
+            except Exception:
+                return
+            raise InvalidInput(
+                "`batch` must have its inputs on the first axis, got one input of shape "
+                f"{tuple(batch.shape)}. Pass a batch of one: x[None]."
+            ) from None
 
     def save(self, folder: str | Path) -> None:
-        """Write all that answers need to a new folder: numbers as JSON, weights as safetensors.
+        """Write all that answers need into a folder: numbers as JSON, weights as safetensors.
 
-        A predictor that is there is replaced. No pickle is written; the network's code is not
-        among what is saved.
+        A predictor in the folder is replaced in one step; other files there stay as they are. No
+        pickle and no code of the network is written.
+
+        Raises
+        ------
+        InvalidInput
+            If the folder holds other things and no predictor.
+        CorruptFile
+            If the snapshots have changed since they were loaded.
+        StorageError
+            If nothing can be written there, or the folder is a link.
         """
         from snapsure.predictor import _folder
 
@@ -346,26 +416,30 @@ class Predictor:
         trust: bool = False,
         memory: int = _MEMORY,
         device: str | torch.device | None = None,
+        check_inputs: bool = True,
     ) -> "Predictor":
-        """Read what `save` wrote, checking every hash. No code is imported, unless you ask for it.
+        """Read what `save` wrote, and check every hash. Nothing that it names is imported.
+
+        A warning reports a network whose code differs from that of the saved predictor, as far as
+        its source can be read.
 
         Parameters
         ----------
         folder : path
             A saved predictor.
         model : nn.Module or "package.module:factory", optional
-            The network, or the name of the function that makes it.
+            The network, or the function that makes it.
         custom : sequence of classes
             Your own κ and estimator classes that the folder may name, if they are not registered.
         trust : bool
             Whether to import and call the function that the folder names, if `model` is left out.
-        memory, device
-            As `Predictor`.
+        memory, device, check_inputs
+            As for `Predictor`.
 
         Raises
         ------
         InvalidInput
-            If the folder is of a later version, names a κ or an estimator that is not known, or
+            If the folder has another version, names a κ or an estimator that is not known, or
             needs a model.
         CorruptFile
             If anything in it has changed.
@@ -374,7 +448,8 @@ class Predictor:
         """
         from snapsure.predictor import _folder
 
-        return _folder.load(Path(folder), model, custom, trust, memory, device)
+        options = {"memory": memory, "device": device, "check_inputs": check_inputs}
+        return _folder.load(Path(folder), model, custom, trust, options)
 
     def export(self, path: str | Path, example: Any) -> None:
         """Write one graph from input to label, confidence and accepted: `.onnx` or `.pt2`.
@@ -384,16 +459,31 @@ class Predictor:
         path : path
             Ends with .onnx (for ONNX Runtime, with the extra `onnx`) or .pt2 (for PyTorch).
         example : tensor, array, dict or tuple of them
-            A batch as the network takes it, two rows or more; the number of rows stays free.
+            A batch as the network takes it, of two inputs or more; their number stays free.
 
         Raises
         ------
         InvalidInput
-            If the network, the κ or the estimator cannot be exported; it names what is to blame.
+            If the network, the κ, the estimator or the threshold cannot be exported, or the file
+            gives other answers than this predictor; the message names the cause.
         """
         from snapsure.predictor import _export
 
         _export.export(self, Path(path), example)
+
+
+def _read_names(classes: Sequence[str]) -> list[str]:
+    if isinstance(classes, str):
+        raise InvalidInput(f"`classes` must be a list of names, got {classes!r}. Write [...].")
+    names = [str(name) for name in classes]
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                f"`classes` must be Unicode text, got {name!r}. Decode it as UTF-8 first."
+            ) from None
+    return names
 
 
 def read_inputs(data: Any) -> Rows:
@@ -417,7 +507,7 @@ def make_kappa(
 def _refers_to_data(name: str) -> InvalidInput:
     return InvalidInput(
         f"`kappa` must need nothing but a new input's own passes, got {name}, which refers to "
-        "training data. Fit the estimator on softmax, or on another κ"
+        "training data. Fit the estimator on softmax, or on another κ."
     )
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence, Set
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from snapsure._types import Floats, Ints
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._logits import Logits
-from snapsure.networks._data import BATCH, Rows, row_count
+from snapsure.networks._data import BATCH, Rows, refuse_infinite, row_count
 from snapsure.networks._runner import (
     Columns,
     Runner,
@@ -21,6 +22,7 @@ from snapsure.networks._runner import (
     vote,
 )
 from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._weights import unwrap
 from snapsure.table import ScoreTable
 
 # Rows that are scored together where the snapshots do not fit into memory at once.
@@ -54,6 +56,8 @@ class Scorer:
     needs : set of str
         What the table has beside κ: each snapshot's own "labels" (otherwise, those of the final
         snapshot), the final "logits", or "final", five numbers of them.
+    check_inputs : bool
+        Whether to refuse inputs with NaN or infinity.
     device : torch.device, optional
         Where networks run, if not on the best device.
     """
@@ -67,9 +71,11 @@ class Scorer:
         memory: int,
         *,
         needs: Set[str],
+        check_inputs: bool,
         device: torch.device | None = None,
     ) -> None:
-        self._members, self._kappa, self._needs = snapshots.members, kappa, needs
+        self.model, self._members, self._kappa = unwrap(model), snapshots.members, kappa
+        self._needs, self._check_inputs = needs, check_inputs
         self._watches = bool(kappa.sampling or kappa.layers)
         self.epochs = np.array(epochs)
         self._groups = group_epochs(model, list(epochs)[::-1], len(self._members), memory)
@@ -101,13 +107,14 @@ class Scorer:
     def table(self, inputs: Any) -> ScoreTable | None:
         """Return the score table of one tensor of at most 256 rows, by the shortest way."""
         short = isinstance(inputs, Tensor) and inputs.ndim > 0 and 0 < len(inputs) <= BATCH
-        return self._table(inputs, None) if short and not self.in_turns else None
+        return self._table(inputs, None, 0) if short and not self.in_turns else None
 
     def tables(self, rows: Rows, start: int = 0) -> Iterator[ScoreTable]:
         """Yield score tables of the rows from a multiple of the batch size on, part by part."""
         if not self.in_turns:
             for inputs, y in rows.batches(start):
-                yield self._table(inputs, y)
+                yield self._table(inputs, y, start)
+                start += row_count(inputs)
             return
         for low, high in rows.cut(_CHUNK):
             if high > start:
@@ -115,12 +122,10 @@ class Scorer:
                     table = self._table_in_turns(rows, max(low, start), high)
                 yield table
 
-    def _table(self, inputs: Any, y: Ints | None) -> ScoreTable:
+    def _table(self, inputs: Any, y: Ints | None, row: int) -> ScoreTable:
         """Return the score table of one batch, by snapshots that are all in memory."""
-        if not self._watches:
-            return self._join(self._score(inputs, None, self._groups[0]), y)
-        with self._turn:
-            return self._join(self._score(inputs, None, self._groups[0]), y)
+        with self._turn if self._watches else nullcontext():
+            return self._join(self._score(inputs, None, self._groups[0], row), y)
 
     def _table_in_turns(self, rows: Rows, low: int, high: int) -> ScoreTable:
         """Return the score table of many rows, by one group of snapshots after the other."""
@@ -133,7 +138,7 @@ class Scorer:
                 true += [] if y is None or groups else [y]
                 count = row_count(inputs)
                 y_hat = groups[0].labels[0, at : at + count] if groups else None
-                parts.append(self._score(inputs, y_hat, group))
+                parts.append(self._score(inputs, y_hat, group, low + at))
                 at += count
             groups.append(_concatenate(parts, axis=1))
         return self._join(_concatenate(groups, axis=0), np.concatenate(true) if true else None)
@@ -151,8 +156,14 @@ class Scorer:
             final=part.final,
         )
 
-    def _score(self, inputs: Any, y_hat: Ints | None, epochs: Sequence[int]) -> _Part:
-        """Score one batch with snapshots that are loaded."""
+    def _score(self, inputs: Any, y_hat: Ints | None, epochs: Sequence[int], row: int) -> _Part:
+        """Score one batch, whose first input is number `row`, with snapshots that are loaded."""
+        if self._check_inputs:
+            refuse_infinite(inputs, "batch", row)
+        device = self.device.type
+        if torch.is_autocast_enabled(device):  # the caller's, which would change the answers
+            with torch.autocast(device, enabled=False):
+                return self._score(inputs, y_hat, epochs, row)
         if not self._watches:
             return self._score_logits(self._runner.logits(epochs, inputs), y_hat)
         columns: list[Columns] = []

@@ -113,7 +113,8 @@ class Recommendation:
             settings["seed"] = seed
         if folder is not None:
             given = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
-            return shlex.join(["snapsure", "fit", str(folder), *given, "--out", "predictor"])
+            given = ["--trust", *given, "--out", "predictor"]
+            return shlex.join(["snapsure", "fit", str(folder), *given])
         given = [f"{key}={value!r}" for key, value in settings.items()]
         arguments = ", ".join(["model", "snapshots", "table", *given])
         return f'Predictor.fit({arguments}).save("predictor")'
