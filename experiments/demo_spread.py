@@ -81,7 +81,7 @@ def run_seed(folder: Path, seed: int) -> dict[str, Any]:
     from snapsure.paper import demo
     from snapsure.table import ScoreTable
 
-    table = ScoreTable.open(demo.one_seed(folder, seed))
+    table = ScoreTable.open(demo.score_seed(folder, seed))
     result = compare([table], methods=("final", *_SHOWN), resamples=1000)
     gains = {name: [round(number, 3) for number in result[name].saved] for name in _SHOWN}
 
