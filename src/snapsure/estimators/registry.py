@@ -25,12 +25,13 @@ from snapsure.estimators._single import BestSnapshot, Final
 from snapsure.estimators._sptd import SPTD
 from snapsure.estimators._temperature import Temperature
 
-__all__ = ["FINAL", "Method", "find_class", "find_method", "get", "names", "register"]
+__all__ = ["AVERAGED", "FINAL", "Method", "find_class", "find_method", "get", "names", "register"]
 
-Need = Literal["labels", "snapshots", "snapshot labels", "logits", "kappas"]
+Need = Literal["labels", "snapshots", "snapshot labels", "logits", "kappas", "averaged"]
 Export = Literal["mean", "layers", "logistic"]
 
 FINAL = "final"
+AVERAGED = "averaged weights"
 # Mid-tones that colour-blind readers can tell apart, on a light and on a dark background.
 _RED, _BLUE, _GREEN, _ORANGE, _GREY = "#d1495b", "#0c7bb3", "#2e933c", "#c77d0a", "#8a8a8a"
 
@@ -49,7 +50,8 @@ class Method:
         What it does, in one sentence.
     needs : tuple of str
         What a table must have: "labels" to learn from, several "snapshots", the "snapshot labels"
-        (each snapshot's own predictions), the final "logits", or several "kappas".
+        (each snapshot's own predictions), the final "logits", several "kappas", or what "averaged"
+        weights answer.
     passes : int or None
         Forward passes per answer, where the name fixes them.
     make_within : callable or None
@@ -112,6 +114,12 @@ _BUILT_IN = (
     Method(
         *("best snapshot", BestSnapshot, "κ of the snapshot that ranks labelled examples best."),
         needs=_LEARNS,
+        export="mean",
+    ),
+    Method(
+        *(AVERAGED, Final, "The network of the snapshots' mean weights, with answers of its own."),
+        needs=("averaged",),
+        passes=1,
         export="mean",
     ),
     *(

@@ -217,7 +217,11 @@ def _list_candidates(run: Run, kappa: str, passes: int | None) -> list[Candidate
             f"`passes` must be at least {each}, which one answer of {kappa} takes, got {passes}. "
             "Allow more passes, or choose another κ."
         )
-    methods = [method for method in map(registry.get, registry.names()) if method.is_candidate]
+    methods = [
+        method
+        for method in map(registry.get, registry.names())
+        if method.is_candidate and "averaged" not in method.needs
+    ]
     snapshots = len(run.table.epochs) if passes is None else passes // each
     if snapshots == 1:
         methods = [method for method in methods if "snapshots" not in method.needs]

@@ -17,7 +17,7 @@ from snapsure import _validate
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput
 from snapsure.estimators import registry
-from snapsure.estimators.registry import FINAL
+from snapsure.estimators.registry import AVERAGED, FINAL
 from snapsure.evaluation._engine import (
     AREAS,
     SIGNIFICANT,
@@ -302,7 +302,8 @@ def list_every_candidate(run: Run, methods: Methods | None, kappa: str) -> list[
     """List what competes: methods on the reference's κ, some on every κ, and other scores."""
     chosen = registry.names() if methods is None else methods
     found = find_methods(chosen, run.others)
-    names = list(run.others) if methods is None else [name for name in run.others if name in chosen]
+    others = [name for name in run.others if name != AVERAGED]  # which is a method already
+    names = others if methods is None else [name for name in others if name in chosen]
     candidates = list_candidates(run, found, [kappa]) + list_others(run, names)
     further = [method for method in found if method.name in _ON_EVERY_KAPPA]
     kappas = [name for name in run.table.names if name != kappa]

@@ -125,6 +125,9 @@ def list_candidates(
 
     found = []
     for method in methods:
+        if "averaged" in method.needs:
+            found += list_others(run, [name for name in run.others if name == method.name])
+            continue
         taken = method.name in (*table.names, *run.others)  # "gen", if the table has it as κ
         if not available.issuperset(method.needs) or taken:
             continue
@@ -275,13 +278,13 @@ def find_outcome(change: Interval, p: float | None = None) -> Outcome:
     return "better" if change.estimate < 0 else "worse"
 
 
-def write_verdict(outcome: Outcome, saved: float | None, reference: str) -> str:
-    """Write the outcome in words; `saved` is the gain in percent."""
+def write_verdict(outcome: Outcome, saved: float | None, reference: str, of: str = "") -> str:
+    """Write the outcome in words; `saved` is the gain in percent, `of` what it is a part of."""
     if outcome == "reference":
         return "the reference"
     if outcome == "no difference" or saved is None:
         return f"no significant difference from {reference}"
-    return f"{outcome} than {reference} by {abs(saved):.1f} %"
+    return f"{outcome} than {reference} by {abs(saved):.1f} %{of}"
 
 
 def describe(method: str, kappa: str | None) -> str:

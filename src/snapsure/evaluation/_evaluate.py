@@ -28,8 +28,8 @@ from snapsure.evaluation._engine import (
 from snapsure.evaluation._protocol import Halves, Protocol, Splits
 from snapsure.evaluation._results import Board, Comparison, Result
 from snapsure.evaluation._run import Run
-from snapsure.metrics import Interval, eaurc
-from snapsure.metrics._jackknife import compute_intervals
+from snapsure.metrics import Interval, aurc, eaurc
+from snapsure.metrics._jackknife import compute_intervals, jackknife_interval
 from snapsure.table import ScoreTable
 
 _FEWEST = 4  # right and wrong examples, to fit on one half and answer for the other
@@ -51,6 +51,9 @@ def evaluate(
     the examples and judged on the rest, in ten random splits; their numbers, and the ends of their
     intervals, are means over the splits. NLL and Brier score are of the calibrated confidence:
     Platt's curve over its log-odds, fitted on the 70 %, unless it is a probability already.
+
+    Gains are of E-AURC, but those of averaged weights of AURC: their answers are their own, and
+    AURC counts the errors too.
 
     Parameters
     ----------
@@ -159,7 +162,8 @@ def confidences(
         )
     name = table.names[0] if kappa is None else kappa
     run = Run(_select_kappa(table, name))
-    candidates = list_candidates(run, _find_methods(methods), [name], single=True)
+    every = list_candidates(run, _find_methods(methods), [name], single=True)
+    candidates = [one for one in every if one.other is None]  # averaged weights answer otherwise
     halves = Halves(_validate.count(seed, "seed", least=0)).parts(n)
 
     found = {candidate.method: np.empty(n) for candidate in candidates}
@@ -189,6 +193,8 @@ def _select_kappa(table: ScoreTable, name: str) -> ScoreTable:
         y_hat=table.y_hat,
         epochs=table.epochs,
         logits=table.logits,
+        final=table.final,
+        averaged=table.averaged if name == "softmax" else None,
     )
 
 
@@ -211,36 +217,50 @@ def compare_with_final(
     # All at once, so that parts of the same size share their resamples.
     pairs: list[Any] = [
         ({"score": one.score, "final": final.score}, one.errors)
-        for trials in columns
+        for candidate, trials in zip(candidates, columns, strict=True)
         for trial in trials
+        if candidate.other is None
         for one, final in zip(trial.judged, trial.reference, strict=True)
     ]
     intervals = iter(compute_intervals(eaurc, pairs, resamples, level, seed))
 
     rows = []
     for i, (candidate, trials) in enumerate(zip(candidates, columns, strict=True)):
+        name, area = ("eaurc", eaurc) if candidate.other is None else ("aurc", aurc)
         difference = mean_interval(
-            [mean_interval([next(intervals) for _ in trial.judged]) for trial in trials]
+            mean_interval(
+                next(intervals)
+                if candidate.other is None
+                else jackknife_interval(
+                    aurc, [(one.score, one.errors), (final.score, final.errors)], level
+                )
+                for one, final in zip(trial.judged, trial.reference, strict=True)
+            )
+            for trial in trials
         )
         numbers: dict[str, Any] = {
-            name: _mean(trial.numbers[name] for trial in trials) for name in trials[0].numbers
+            key: _mean(trial.numbers[key] for trial in trials) for key in trials[0].numbers
         }
         areas = [[float(eaurc(one.score, one.errors)) for one in trial.judged] for trial in trials]
         spreads = [standard_error(some) for some in areas if len(some) > 1]
         finals = [
-            _mean(float(eaurc(one.score, one.errors)) for one in trial.reference)
-            for trial in trials
+            _mean(float(area(one.score, one.errors)) for one in trial.reference) for trial in trials
         ]
         final = _mean(finals)
-        saved = percent_saved(numbers["eaurc"], final)
+        saved = percent_saved(numbers[name], final)
         gain = None
         if saved is not None:
             gain = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
         outcome = "reference" if i == base else find_outcome(difference)
         gains = (
-            percent_saved(trial.numbers["eaurc"], own)
+            percent_saved(trial.numbers[name], own)
             for trial, own in zip(trials, finals, strict=True)
         )
+        of = "" if candidate.other is None else " of AURC"
+        verdict = write_verdict(outcome, saved, describe(FINAL, kappa), of)
+        if candidate.other is not None:
+            before = _mean(float(one.errors.mean()) for t in trials for one in t.reference)
+            verdict += f"; its own answers: {numbers['error']:.1%} wrong instead of {before:.1%}"
         rows.append(
             Result(
                 method=candidate.method,
@@ -248,12 +268,16 @@ def compare_with_final(
                 **numbers,
                 bytes=None,
                 standard_error=_mean(spreads) if spreads else None,
-                reference_eaurc=final,
+                reference_eaurc=_mean(
+                    float(eaurc(one.score, one.errors))
+                    for trial in trials
+                    for one in trial.reference
+                ),
                 difference=difference,
                 gain=gain,
                 gains=tuple(gains),
                 outcome=outcome,
-                verdict=write_verdict(outcome, saved, describe(FINAL, kappa)),
+                verdict=verdict,
             )
         )
     return rows

@@ -41,7 +41,9 @@ class Result:
     bytes: float | None  # of the snapshots to keep, where known
     standard_error: float | None  # of E-AURC over the parts, if there are several
     reference_eaurc: float  # of the reference on the same examples
-    difference: Interval  # of the board's metric: the method's less the reference's
+    # The method's metric less the reference's: the board's, or AURC where `evaluate` compares
+    # different answers. Of the same answers, AURC and E-AURC differ by the same.
+    difference: Interval
     gain: Interval | None  # percent of the reference's metric that is saved; None if that is 0
     gains: tuple[float | None, ...]  # of each run, percent
     outcome: Outcome  # against the reference

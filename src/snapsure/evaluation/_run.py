@@ -6,6 +6,7 @@ from typing import Any
 from snapsure import _validate
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import InvalidInput
+from snapsure.estimators.registry import AVERAGED
 from snapsure.table import ScoreTable
 
 _DROPOUT, _PASSES = "mc_dropout", 100  # the name of `MCDropout`, and its default
@@ -19,7 +20,8 @@ class Run:
     table : ScoreTable
         κ of every snapshot, with true labels.
     others : mapping of name to κ (n,) or (κ, y_hat), optional
-        Scores of other methods; with `y_hat`, of another classifier, such as averaged weights.
+        Scores of other methods; with `y_hat`, of another classifier. Averaged weights that the
+        table has are among them.
     passes : mapping of name to int, optional
         Forward passes per answer and snapshot, of a κ or one of the `others`. By default what the
         table's scoring recorded, else 100 for MC-dropout and 1 for all others.
@@ -50,6 +52,9 @@ class Run:
     ) -> None:
         table.errors  # noqa: B018 - refuses a table without labels
         self.table = table
+        if table.averaged is not None:
+            own = {AVERAGED: (table.averaged.kappa, table.averaged.labels)}
+            others = own | dict(others or {})
         taken = [name for name in others or {} if name in table.names]
         if taken:
             raise InvalidInput(

@@ -32,15 +32,26 @@ def compute_intervals(
         if i in intervals:
             continue
         errors = np.asarray(given, dtype=np.bool_)
-        scores = [np.asarray(score, dtype=np.float64) for score in named.values()]
-        estimates = [float(metric(score, errors)) for score in scores]
-        values = [leave_one_out(metric, score, errors) for score in scores]
-        estimate, left_out = estimates[0], values[0]
-        if len(scores) == 2:
-            estimate, left_out = estimate - estimates[1], left_out - values[1]
-        half = float(jackknife_error(left_out)) * quantile_of_t(int(errors.sum()), level)
-        intervals[i] = Interval(estimate, estimate - half, estimate + half)
+        scored = [(np.asarray(score, dtype=np.float64), errors) for score in named.values()]
+        intervals[i] = jackknife_interval(metric, scored, level)
     return [intervals[i] for i in range(len(comparisons))]
+
+
+def jackknife_interval(
+    metric: Metric, scored: Sequence[tuple[Floats, Bools]], level: float
+) -> Interval:
+    """Compute the interval of a metric of (κ, errors), or of the first's minus the second's.
+
+    Two are of the same examples, and may be of different classifiers, with errors of their own.
+    """
+    estimates = [float(metric(*one)) for one in scored]
+    values = [leave_one_out(metric, *one) for one in scored]
+    estimate, left_out = estimates[0], values[0]
+    if len(scored) == 2:
+        estimate, left_out = estimate - estimates[1], left_out - values[1]
+    fewest = min(int(errors.sum()) for _, errors in scored)
+    half = float(jackknife_error(left_out)) * quantile_of_t(fewest, level)
+    return Interval(estimate, estimate - half, estimate + half)
 
 
 def leave_one_out(metric: Metric, kappa: Scores, errors: Bools) -> Floats:
