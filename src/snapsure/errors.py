@@ -26,7 +26,15 @@ class InvalidInput(SnapsureError, ValueError):
 
 
 class Infeasible(InvalidInput):
-    """No threshold can promise the risk; the message says which risk can be promised."""
+    """No threshold can promise the risk.
+
+    `possible` is the smallest risk that the same examples can promise, which `risk="smallest"`
+    does; None if there is none.
+    """
+
+    def __init__(self, message: str, possible: float | None = None) -> None:
+        super().__init__(message)
+        self.possible = possible
 
 
 class NotFitted(InvalidInput):

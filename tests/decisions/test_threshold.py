@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from itertools import product
 
 import numpy as np
@@ -13,7 +12,7 @@ from scipy.stats import beta, binom, multinomial
 
 from snapsure import Threshold, _json
 from snapsure.decisions import upper_bound
-from snapsure.decisions._promise import allocate_delta, min_examples, p_value
+from snapsure.decisions._promise import Rungs, Sample, allocate_delta, min_examples, p_value
 from snapsure.errors import CorruptFile, Infeasible, InvalidInput
 from tests.support.promises import draw, walk
 from tests.support.refusals import refuses
@@ -74,13 +73,12 @@ def test_the_walk_is_the_definitions(seed, n, risk, ties):
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 4])
-def test_the_point_that_a_walk_begins_at_is_not_counted_as_a_right_one(wrong):
-    """All points tied, so that all of delta tests one threshold: it takes one point more."""
+def test_the_example_that_a_walk_starts_at_is_not_counted_as_right(wrong):
+    """With all of delta at the last example, it takes one example more than the test does."""
     enough = next(n for n in range(1, 200) if binom.cdf(wrong, n - 1, 0.1) <= 0.2)
-    kappa = np.full(enough, 0.5)
-    assert Threshold.at_risk(kappa, np.arange(enough) < wrong, 0.1, 0.2).coverage == 1
-    with pytest.raises(Infeasible):
-        Threshold.at_risk(kappa[1:], np.arange(enough - 1) < wrong, 0.1, 0.2)
+    for n, last in ((enough, enough - 1), (enough - 1, -1)):
+        sample = Sample(-np.arange(float(n)), np.arange(n) < wrong, 0.1)
+        assert sample.prove(Rungs(np.array([n]), np.array([0.2]))).last == last
 
 
 @settings(deadline=None, max_examples=40)
@@ -147,27 +145,32 @@ def test_tied_scores_are_accepted_together():
     assert (chosen.theta, chosen.coverage) == (0.9, 0.5)
 
 
-@pytest.mark.parametrize("within", [{}, {"some": (np.arange(1000) < 500, 0.3)}])
-def test_infeasible_says_what_can_be_promised_and_that_holds(within):
+def test_infeasible_says_what_can_be_promised_and_that_holds():
     for seed in range(30):
         kappa, errors = draw(seed, 1000)
         with refuses(Infeasible, "`risk`", "1000 examples", "0.05", "got 0.001") as caught:
-            Threshold.at_risk(kappa, errors, 0.001, within=within)
-        assert ("further risks" in str(caught.value)) == bool(within)
-        smallest, coverage = map(
-            float, re.search(r"about ([\d.]+), at coverage ([\d.]+);", str(caught.value)).groups()
-        )
-        possible = Threshold.at_risk(kappa, errors, smallest, within=within)
-        assert possible.coverage == pytest.approx(coverage, 0.01)
+            Threshold.at_risk(kappa, errors, 0.001)
+        possible = Threshold.at_risk(kappa, errors, "smallest")
+        assert caught.value.possible == possible.risk
+        assert (1 - possible.theta) / 2 < possible.risk  # the true risk
+        assert errors[possible.accepts(kappa)].mean() < possible.risk
     assert isinstance(caught.value, InvalidInput)
 
 
 def test_where_nothing_can_be_promised():
-    with refuses(Infeasible, "`risk`", "2 examples", "got 0.5", "None can be promised"):
+    with refuses(Infeasible, "`risk`", "2 examples", "got 0.5", "Hold out more") as caught:
         Threshold.at_risk([0.5, 0.6], [1, 1], 0.5)
+    assert caught.value.possible is None
     errors = np.arange(400) < 200
-    with refuses(Infeasible, "`risk`", "further risks", "got 0.1", "None can be promised"):
+    with refuses(Infeasible, "`risk`", "further risks", "got 0.1", "Hold out more"):
         Threshold.at_risk(np.arange(400), errors, 0.1, within={"some": (errors, 0.9)})
+
+
+def test_the_smallest_risk_is_one_for_all_examples():
+    kappa, errors = draw(0, 100)
+    for further in ({"groups": [0] * 100}, {"within": {"some": (errors, 0.9)}}):
+        with refuses(InvalidInput, "`risk`", "a number", "'smallest'", "0.05"):
+            Threshold.at_risk(kappa, errors, "smallest", **further)
 
 
 def test_row_order_changes_nothing():

@@ -1,29 +1,45 @@
 """Prove which thresholds keep a risk, by exact binomial tests from the most confident example on.
 
-Tied examples are accepted together, so a threshold accepts a group of ties and everything above it.
-The hypothesis that its risk exceeds the limit is rejected where so few errors would be too rare: an
-exact binomial p-value of at most the delta at hand. Delta is allocated to rungs that depend on the
-number of examples alone:
+Tied examples are accepted together: a threshold accepts one group of ties and everything above it.
+"Its risk exceeds the limit r" is rejected where so few errors would be rare: an exact binomial
+p-value of at most the delta at hand. Rungs are fixed before these examples are looked at: numbers
+of accepted examples that each add a share of delta, all shares together being delta.
 
-- half of it at the first count at which examples without an error could suffice;
-- half in equal shares at n, n/√2, n/2, … examples, as far down as a share can reject anything.
+- A walk starts at a rung where the rung's own share proves it. Two tests must pass: one of the
+  rung's first examples, in which a tie that the rung cuts counts its errors first and the very last
+  example is not counted as right (its place chose it); and one of the whole tie.
+- A proved threshold passes its delta on to the next one, and each further rung adds its share.
+- At a threshold that is not proved, the delta carried so far is lost.
 
-A proved threshold passes its delta on to the next one, and the next rung adds its own share. At a
-threshold that is not proved, the delta carried so far is lost, and the next rung starts again. This
-is the fallback procedure (Wiens 2003).
+This is the fallback procedure (Wiens 2003, "A fixed sequence Bonferroni procedure for testing
+multiple endpoints") with rungs at order statistics.
 
-Proof that at most delta of the promises are broken: let T be the first threshold that is proved but
-violates the limit. The previous violating threshold was not proved, so the delta at which T is
-tested was allocated after it. These stretches do not overlap, each breaks at most the delta
-allocated on it, and all allocations sum to delta.
+Theorem. The deployed threshold has a risk above r with probability at most delta.
 
-Where a walk starts, the example that defines the threshold does not count as right: it was chosen
-by its place. The examples above it are an independent sample of what lies above it; it is not.
+Proof. Order ties at random, by (score, uniform number), so that R(x), the risk of what lies above
+place x, is continuous. Call a place bad where R(x) ≥ r. The places that are not bad form open
+intervals; let (top, bottom) be one of them, and N(x) the number of examples above x. Consider the
+first bad place that is proved.
+
+1. It is the place x of a rung, with nothing carried. Given x, the examples above it are independent
+   with risk R(x) ≥ r, so the first test passes with probability at most that rung's share.
+2. Or a walk came to it from such an interval. It carries at most the shares of the rungs inside,
+   those whose count lies in (N(top), N(bottom)], as nothing was carried at `top`. By continuity
+   R(bottom) = r, and R(top) = r (or nothing lies above it). Hence examples between the two are
+   wrong with probability r as well, and the number of errors above `bottom` is independent of
+   N(top), given N(bottom): whatever is carried, the test passes with at most that probability.
+   Where the walk tests only the end of a tie that contains `bottom`, the examples between have a
+   risk of at least r in place of what lies above them, which makes errors more frequent still.
+
+Each rung is counted once, in 1 or in 2, so the probabilities add up to at most the sum of all
+shares. Taking errors first within a tie is stricter than any order, and so than a random one. ∎
+
+With further risks a threshold is proved where each risk is proved at the full delta (an
+intersection-union test). Step 2 then needs that the risks do not fall as more is accepted.
 """
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +47,9 @@ from numpy.typing import ArrayLike
 
 from snapsure._types import Bools, Floats, Ints, Scores
 from snapsure.metrics._rank import tie_groups
+
+_FEW = 3.5  # up to so many times what a risk needs, all of delta is at the first count
+_LEAST = 20  # accepted examples of the smallest risk
 
 
 def upper_bound(errors: int, n: int, delta: float) -> float:
@@ -45,7 +64,7 @@ def upper_bound(errors: int, n: int, delta: float) -> float:
     >>> round(upper_bound(0, 300, 0.05), 4)
     0.0099
     """
-    if errors == n:
+    if errors >= n:
         return 1.0
     from scipy.special import betaincinv  # type: ignore[import-untyped]
 
@@ -77,9 +96,9 @@ class Risk(NamedTuple):
 
 
 class Rungs(NamedTuple):
-    """The thresholds at which delta is added, in order, and how much."""
+    """The numbers of accepted examples at which delta is added, in order, and how much."""
 
-    at: Ints
+    counts: Ints
     delta: Floats
 
 
@@ -93,9 +112,7 @@ class Proof(NamedTuple):
 class Sample:
     """Examples ranked by confidence, and the risks to keep on them.
 
-    `within` holds further risks: (mask of the examples it is about, limit). A threshold is proved
-    where each risk is proved at the full delta (an intersection-union test: a threshold that
-    violates any limit must pass the test of that limit).
+    `within` holds further risks: (mask of the examples it is about, limit).
     """
 
     def __init__(
@@ -116,76 +133,90 @@ class Sample:
         """The number of examples."""
         return int(self.end[-1])
 
-    def with_limit(self, limit: float) -> "Sample":
-        """Return the same examples with another limit of the first risk."""
-        other = copy(self)
-        other.risks = [self.risks[0]._replace(limit=limit), *self.risks[1:]]
-        return other
-
     def rungs(self, delta: float) -> Rungs:
-        """Allocate delta to thresholds; to none if n examples cannot prove anything."""
+        """Return rungs that depend on n, the limits and delta alone."""
         strictest = min(risk.limit for risk in self.risks)
-        counts, shares = allocate_delta(self.n, strictest, delta, even=len(self.risks) > 1)
-        at, which = np.unique(np.searchsorted(self.end, counts), return_inverse=True)
-        return Rungs(at, np.bincount(which, shares, at.size).astype(np.float64))
-
-    def can_prove(self, delta: float) -> bool:
-        """Decide whether any threshold can be proved, without walking."""
-        at, shares = self.rungs(delta)
-        p = [p_value(risk.wrong[at], risk.counted[at] - 1, risk.limit) for risk in self.risks]
-        return bool((np.max(p, axis=0) <= shares).any())
+        return allocate_delta(self.n, strictest, delta, even=len(self.risks) > 1)
 
     def prove(self, rungs: Rungs) -> Proof:
         """Walk down from the most confident example."""
         last, carried = -1, 0.0
-        stops = [*rungs.at.tolist(), self.end.size][1:]
-        for start, stop, share in zip(rungs.at.tolist(), stops, rungs.delta.tolist(), strict=True):
-            starts_here = carried == 0
-            carried += share
-            counts = [(r.wrong[start], r.counted[start] - starts_here, r.limit) for r in self.risks]
-            if any(p_value(*each) > carried for each in counts):
-                carried = 0.0
+        starts = np.searchsorted(self.end, rungs.counts)
+        stops = np.append(starts, self.end.size)[1:]
+        for count, share, start, stop in zip(*rungs, starts.tolist(), stops.tolist(), strict=True):
+            if not carried and not self._can_start(start, count, share):
                 continue
-
+            carried += share
             end = min(_first_unproved(risk, start, stop, carried) for risk in self.risks)
-            last = end - 1
+            if end > start:
+                last = end - 1
             if end < stop:
                 carried = 0.0
-        return Proof(last, carried)
+        return Proof(last, float(carried))
+
+    def _can_start(self, at: int, count: int, share: float) -> bool:
+        """Test the first `count` examples, of which the last are in the tie `at`."""
+        return all(
+            p_value(*self.first(at, count, risk), risk.limit) <= share for risk in self.risks
+        )
+
+    def first(self, at: int, count: int, risk: Risk) -> tuple[int, int]:
+        """Return at most how many of the first `count` examples are wrong, and of how many.
+
+        The last are in the tie `at`. Its errors come first, and one example is not counted.
+        """
+        above, wrong, counted = (
+            (0, 0, 0) if at == 0 else (self.end[at - 1], risk.wrong[at - 1], risk.counted[at - 1])
+        )
+        taken, others = count - above, self.end[at] - above - (risk.counted[at] - counted)
+        errors = min(risk.wrong[at] - wrong, taken)
+        return int(wrong + errors), int(counted + max(errors, taken - others) - 1)
 
 
 def _first_unproved(risk: Risk, start: int, stop: int, delta: float) -> int:
-    """Find the first threshold after `start` that is not proved; only an error can stop a walk."""
+    """Find the first threshold from `start` on that is not proved; only an error stops a walk."""
+    if start == stop:
+        return stop
     rises = start + 1 + np.flatnonzero(np.diff(risk.wrong[start:stop]))
-    p = p_value(risk.wrong[rises], risk.counted[rises], risk.limit)
-    unproved = rises[p > delta]
+    tested = np.append(start, rises)
+    p = p_value(risk.wrong[tested], risk.counted[tested], risk.limit)
+    unproved = tested[p > delta]
     return int(unproved[0]) if unproved.size else stop
 
 
-def allocate_delta(n: int, limit: float, delta: float, *, even: bool) -> tuple[Ints, Floats]:
-    """Return at how many accepted examples delta is added, and how much.
+def allocate_delta(n: int, limit: float, delta: float, *, even: bool = False) -> Rungs:
+    """Return rungs that depend on n, the limit and delta alone.
 
-    It depends on n, the limit and delta alone, never on an error. A share that could not reject its
-    threshold even without an error goes to the others. With `even`, no half goes to the first rung.
+    Half of delta is at the first count at which examples without an error could suffice, half in
+    equal shares at n, n/√2, n/2, … examples. A share that could not reject its threshold even
+    without an error goes to the others. With `even`, no half goes to the first count. Where n is
+    not many times that first count, all of delta is there.
     """
-    ladder = np.unique(np.ceil(n / 2 ** (np.arange(2 * n.bit_length()) / 2)).astype(np.int64))
+    alone = min_examples(limit, delta) + 1
+    ladder = halve(n)
     first = min_examples(limit, delta / 2) + 1
     begin = delta / 2 if first <= n and not even else 0.0
-
     while ladder.size:
         share = (delta - begin) / ladder.size
         reachable = ladder[ladder > min_examples(limit, share)]
         if reachable.size == ladder.size:
             break
         ladder = reachable
+    if not ladder.size or (n < _FEW * alone and not even):
+        counts = np.array([alone] if alone <= n else [], dtype=np.int64)
+        return Rungs(counts, np.full(counts.size, delta))
 
-    if not ladder.size:
-        alone = min_examples(limit, delta) + 1
-        return (np.array([alone]), np.array([delta])) if alone <= n else (ladder, np.zeros(0))
-    shares = np.full(ladder.size, (delta - begin) / ladder.size)
+    counts, shares = ladder, np.full(ladder.size, share)
     if begin:
-        ladder, shares = np.append(ladder, first), np.append(shares, begin)
-    return ladder, shares
+        counts, shares = np.append(counts, first), np.append(shares, begin)
+    # One rung for each count.
+    counts, which = np.unique(counts, return_inverse=True)
+    return Rungs(counts, np.bincount(which, shares, counts.size).astype(np.float64))
+
+
+def halve(n: int) -> Ints:
+    """Return the counts n, n/√2, n/2, … down to 1, in increasing order."""
+    return np.unique(np.ceil(n / 2 ** (np.arange(2 * n.bit_length()) / 2)).astype(np.int64))
 
 
 def prove_together(samples: Sequence[Sample], delta: float) -> list[Proof]:
@@ -204,8 +235,8 @@ def prove_together(samples: Sequence[Sample], delta: float) -> list[Proof]:
 
     while active:
         for i in active:
-            at, shares = rungs[i]
-            proofs[i] = samples[i].prove(Rungs(at, shares * (budget / share)))
+            counts, shares = rungs[i]
+            proofs[i] = samples[i].prove(Rungs(counts, shares * (budget / share)))
         done = {i for i in active if proofs[i].last == samples[i].end.size - 1}
         active = [i for i in active if i not in done]
         if not done or not active:
@@ -214,11 +245,29 @@ def prove_together(samples: Sequence[Sample], delta: float) -> list[Proof]:
     return proofs
 
 
-def find_smallest_risk(sample: Sample, delta: float) -> float | None:
-    """Find the smallest risk, in steps of 0.0001, that these examples could have promised."""
-    low, high = 0, 10_000
-    while high - low > 1:
-        middle = (low + high) // 2
-        is_possible = sample.with_limit(middle / 10_000).can_prove(delta)
-        low, high = (low, middle) if is_possible else (middle, high)
-    return high / 10_000 if high < 10_000 else None
+def find_smallest(sample: Sample, delta: float) -> tuple[float, int]:
+    """Find the smallest risk that can be promised, and which threshold keeps it (−1 for none).
+
+    Rungs and their shares of delta are fixed by n alone. The bound of each rung's risk is the
+    greater of two by Clopper and Pearson at its share, of the two counts that start a walk there.
+    All bounds hold together with probability 1 − delta, hence the least of them does too.
+
+    Proof for one rung with share d, which accepts the tie of its count c. Let R be the risk of that
+    tie's threshold and Q the risk of what lies above the tie. If Q ≥ R, the risk above the rung's
+    place is at least R as well, and the bound of its first examples holds with 1 − d. If Q < R,
+    the more of the accepted examples lie above the tie, the fewer errors there are. The rung
+    accepts this tie where fewer than c lie above it, which makes too few errors less probable,
+    and the bound of the whole tie holds with 1 − d. ∎
+    """
+    counts = halve(sample.n)
+    counts = counts[counts >= _LEAST]
+    best, last = 1.0, -1
+    for count in counts.tolist():
+        at = int(np.searchsorted(sample.end, count))
+        started = sample.first(at, count, sample.risks[0])
+        whole = int(sample.risks[0].wrong[at]), int(sample.end[at])
+        bound = max(upper_bound(*some, delta / counts.size) for some in (started, whole))
+        bound = math.ceil(bound * 10_000) / 10_000  # never shown smaller than it is
+        if bound < 1 and bound <= best:
+            best, last = bound, at
+    return best, last

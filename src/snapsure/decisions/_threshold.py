@@ -1,9 +1,9 @@
 """Choose a threshold on the confidence: by coverage, by a promised risk, or by cost."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Final, Literal, TypedDict
 
 import numpy as np
 from msgspec import Meta
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
 from snapsure._types import Array, Bools, Floats, Ints
-from snapsure.decisions._promise import Sample, find_smallest_risk, min_examples, prove_together
+from snapsure.decisions._promise import Sample, find_smallest, min_examples, prove_together
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.metrics import Interval
 from snapsure.metrics._rank import tie_groups
@@ -19,6 +19,7 @@ from snapsure.metrics._rank import tie_groups
 Group = int | str
 Small = Literal["refuse", "join", "review"]
 GroupsAre = Literal["given", "classes"]
+SMALLEST: Final = "smallest"  # in place of a risk
 
 _NAMED = 5  # small groups that a message names
 _RESAMPLES, _LEVEL = 1000, 0.95
@@ -133,7 +134,7 @@ class Threshold:
         cls,
         confidence: ArrayLike,
         errors: ArrayLike,
-        risk: float,
+        risk: float | Literal["smallest"],
         delta: float = 0.05,
         groups: ArrayLike | None = None,
         within: Mapping[str, tuple[ArrayLike, float]] | None = None,
@@ -151,9 +152,11 @@ class Threshold:
         ----------
         confidence, errors : (n,)
             Held-out examples like those to come, which nothing was fitted on.
-        risk : float
+        risk : float or "smallest"
             The risk to promise, in (0, 1). Choose it before you look at these examples: a promise
             tried at one risk after another until one fits is broken more often than delta.
+            "smallest" promises the smallest risk that these examples can, found by a rule of its
+            own that accounts for the search; it accepts few of them.
         delta : float
             How often the promise may be broken, over draws of the held-out examples.
         groups : (n,) of whole numbers or strings, optional
@@ -173,8 +176,8 @@ class Threshold:
         Raises
         ------
         Infeasible
-            If no threshold can be proved (the message says which risk is possible), or a group is
-            too small.
+            If no threshold can be proved (`possible` is the smallest risk that can be promised, by
+            `risk="smallest"`), or a group is too small.
 
         Examples
         --------
@@ -189,16 +192,21 @@ class Threshold:
         """
         score = _validate.scores(confidence, "confidence")
         wrong = _validate.errors(errors, score.shape, of="confidence")
-        limit = _validate.fraction(risk, "risk", open_above=True)
+        limit = validate_risk(risk)
         delta = _validate.fraction(delta, "delta", open_above=True)
         _validate.choice(small, ("refuse", "join", "review"), "small")
+        if groups is not None and within:
+            raise InvalidInput(
+                "`within` must be left out where `groups` are given, got both. Promise further "
+                "risks for all examples, or one risk for each group."
+            )
+        if limit == SMALLEST and (groups is not None or within):
+            raise InvalidInput(
+                "`risk` must be a number where `groups` or `within` are given, got 'smallest'. "
+                "Write the risk to promise, such as 0.05."
+            )
 
-        if groups is not None:
-            if within:
-                raise InvalidInput(
-                    "`within` must be left out where `groups` are given, got both. Promise further "
-                    "risks for all examples, or one risk for each group."
-                )
+        if groups is not None and limit != SMALLEST:
             which = _validate.groups(groups, score.shape, of="confidence")
             thetas = _prove_groups(score, wrong, which, limit, delta, small)
             chosen = cls(max(thetas.values()), 0.0, risk=limit, delta=delta, groups=thetas)
@@ -213,18 +221,13 @@ class Threshold:
             return chosen
 
         further = _validate_within(within or {}, score.shape)
-        sample = Sample(score, wrong, limit, list(further.values()))
-        last = sample.prove(sample.rungs(delta)).last
-        if last < 0:
-            raise _infeasible(sample, limit, delta)
-        return cls(
-            float(sample.theta[last]),
-            float(sample.end[last] / sample.n),
-            risk=limit,
-            delta=delta,
-            n=sample.n,
-            within={name: bound for name, (_, bound) in further.items()},
-        )
+        proved = prove_threshold(score, wrong, limit, delta, list(further.values()))
+        if proved is None:
+            smallest = None if within else prove_threshold(score, wrong, SMALLEST, delta)
+            also = " beside the further risks" if within else ""
+            raise infeasible(score.size, limit, delta, smallest, also)
+        proved.within = {name: bound for name, (_, bound) in further.items()}
+        return proved
 
     @classmethod
     def at_cost(
@@ -379,20 +382,52 @@ def _validate_within(
     return further
 
 
-def _infeasible(sample: Sample, limit: float, delta: float) -> Infeasible:
-    smallest = find_smallest_risk(sample, delta)
-    remedy = "None can be promised; hold out more examples."
+def validate_risk(risk: float | Literal["smallest"]) -> float | Literal["smallest"]:
+    """Return a risk in (0, 1), or "smallest"."""
+    if risk == "smallest":
+        return SMALLEST
+    return _validate.fraction(risk, "risk", open_above=True)
+
+
+def prove_threshold(
+    score: Floats,
+    wrong: Bools,
+    risk: float | Literal["smallest"],
+    delta: float,
+    within: Sequence[tuple[Bools, float]] = (),
+) -> Threshold | None:
+    """Return the threshold that promises a risk, or the smallest; None if nothing is proved.
+
+    A delta of 0 proves nothing.
+    """
+    if delta == 0:
+        return None
+    if risk == SMALLEST:
+        sample = Sample(score, wrong, limit=0.5)
+        risk, at = find_smallest(sample, delta)
+    else:
+        sample = Sample(score, wrong, risk, within)
+        at = sample.prove(sample.rungs(delta)).last
+    if at < 0:
+        return None
+    theta, coverage = float(sample.theta[at]), float(sample.end[at] / sample.n)
+    return Threshold(theta, coverage, risk=risk, delta=delta, n=sample.n)
+
+
+def infeasible(
+    n: int, risk: float | str, delta: float, smallest: Threshold | None, also: str = ""
+) -> Infeasible:
+    """Return the error for a risk that cannot be promised, with the smallest that can."""
+    remedy = "Hold out more examples."
     if smallest is not None:
-        feasible = sample.with_limit(smallest)
-        share = sample.end[feasible.prove(feasible.rungs(delta)).last] / sample.n
         remedy = (
-            f"The smallest is about {smallest:g}, at coverage {share:.3g}; accept that, or hold "
-            "out more examples."
+            f'Use risk="smallest" to promise {smallest.risk:g}, which accepts '
+            f"{smallest.coverage:.1%} of them, or hold out more examples."
         )
-    also = " beside the further risks" if len(sample.risks) > 1 else ""
     return Infeasible(
-        f"`risk` must be one that {sample.n} examples can promise at delta = {delta:g}{also}, got "
-        f"{limit:g}. {remedy}"
+        f"`risk` must be one that {n} examples can promise at delta = {delta:g}{also}, got {risk}. "
+        f"{remedy}",
+        possible=None if smallest is None else smallest.risk,
     )
 
 

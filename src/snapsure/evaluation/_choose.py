@@ -1,16 +1,19 @@
 """`choose`: the estimator, calibration and threshold that `Predictor.fit` deploys."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from snapsure import _validate
 from snapsure._types import Floats, Ints
 from snapsure.decisions import Platt, Threshold
+from snapsure.decisions._threshold import SMALLEST, infeasible, prove_threshold, validate_risk
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.estimators import Estimator, registry
+from snapsure.estimators import Estimator, Final, registry
 from snapsure.estimators._base import refuse_no_table
 from snapsure.estimators.registry import FINAL
 from snapsure.evaluation._engine import Candidate, list_candidates
@@ -22,6 +25,8 @@ from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
 
 _LEVEL = 0.95
+# Of delta, for the final softmax where another method may be chosen.
+_FINAL_SHARE = 0.8
 # Splits and resamples. Many examples have narrow intervals, and take their time to resample.
 _LARGE, _EFFORT, _EFFORT_LARGE = 100_000, (10, 1000), (3, 200)
 
@@ -51,7 +56,8 @@ class Choice:
     accepted : float or None
         The share of the examples `rest` that the threshold accepts.
     final_accepted : float or None
-        The share that the final κ accepts under the same promise; None if it cannot keep it.
+        The share that the final softmax alone accepts, if all examples prove the same risk for it
+        and nothing is chosen; None if they cannot.
 
     Examples
     --------
@@ -79,27 +85,106 @@ class Choice:
         score = self.estimator.confidence(table)
         return score if self.calibration is None else self.calibration.predict_proba(score)
 
-    def promise(self, table: ScoreTable, risk: float, delta: float = 0.05) -> "Choice":
-        """Return the choice with the threshold that promises `risk` on new examples.
+    def promise(
+        self,
+        table: ScoreTable,
+        risk: float | Literal["smallest"],
+        delta: float = 0.05,
+        *,
+        risk_is_fixed: bool = True,
+    ) -> "Choice":
+        """Return what to deploy to promise `risk` on new examples, with its threshold.
 
-        `table` is the one that the choice was made from; its examples `rest` give the threshold.
+        No label went into the final softmax, so all examples can test it: they do, at 0.8 delta.
+        The examples `rest` test the chosen method at 0.2 delta. Both promises hold with probability
+        1 − delta together, so the one that accepts more of `rest` is deployed ("smallest": the one
+        of the smaller risk). `method` and `reason` say which.
+
+        Parameters
+        ----------
+        table : ScoreTable
+            The table that the choice was made from.
+        risk, delta
+            As in `Threshold.at_risk`.
+        risk_is_fixed : bool
+            False if `risk` was chosen by looking at the examples `learn`. Then these cannot test
+            anything, and `rest` tests the chosen method at delta.
 
         Raises
         ------
         Infeasible
             If these examples cannot promise the risk.
         """
+        limit = validate_risk(risk)
+        delta = _validate.fraction(delta, "delta", open_above=True)
         rest = table.rows(self.rest)
-        threshold = Threshold.at_risk(self.confidence(rest), rest.errors, risk, delta)
+        final, confidence = table.kappa(self.kappa)[-1], self.confidence(rest)
 
-        final: float | None = threshold.coverage
-        if self.method != FINAL:
-            try:
-                scores = rest.kappa(self.kappa)[-1]
-                final = Threshold.at_risk(scores, rest.errors, risk, delta).coverage
-            except Infeasible:
-                final = None
-        return replace(self, threshold=threshold, accepted=threshold.coverage, final_accepted=final)
+        # The share of delta is fixed before any label is looked at.
+        share = 0.0 if not risk_is_fixed else 1.0 if len(self.candidates) == 1 else _FINAL_SHARE
+        for_final = prove_threshold(final, table.errors, limit, share * delta)
+        for_method = prove_threshold(confidence, rest.errors, limit, (1 - share) * delta)
+        if for_final is None and for_method is None:
+            smallest = None
+            if limit != SMALLEST:
+                with suppress(Infeasible):
+                    again = self.promise(table, SMALLEST, delta, risk_is_fixed=risk_is_fixed)
+                    smallest = again.threshold
+            raise infeasible(table.errors.size, limit, delta, smallest)
+
+        def share_of_rest(threshold: Threshold | None, score: Floats) -> float:
+            return 0.0 if threshold is None else float(threshold.accepts(score).mean())
+
+        by_final = share_of_rest(for_final, final[self.rest])
+        by_method = share_of_rest(for_method, confidence)
+        takes_final = for_final is not None and by_final >= by_method
+        if limit == SMALLEST and for_final is not None and for_method is not None:
+            takes_final = for_final.risk <= for_method.risk  # type: ignore[operator]
+
+        if for_final is not None and takes_final:
+            chosen, threshold = self._deploy_final(table, for_final), for_final
+            if self.method != FINAL:
+                reason = (
+                    f"{self.reason}; but all {table.errors.size} examples can test the final "
+                    f"{self.kappa} and half of them {self.method}: it accepts {by_final:.1%} at "
+                    f"this risk instead of {by_method:.1%}"
+                )
+                chosen = replace(chosen, reason=reason)
+        else:
+            assert for_method is not None
+            chosen, threshold = replace(self, threshold=for_method), for_method
+        threshold.delta = delta
+
+        assert threshold.risk is not None
+        alone = prove_threshold(final, table.errors, threshold.risk, delta)
+        return replace(
+            chosen,
+            accepted=by_final if takes_final else by_method,
+            final_accepted=None if alone is None else share_of_rest(alone, final[self.rest]),
+        )
+
+    def _deploy_final(self, table: ScoreTable, threshold: Threshold) -> "Choice":
+        """Return the final softmax with its threshold, on a probability where that keeps its order.
+
+        The threshold was proved for the order of the final softmax. A curve that is flat or falling
+        at the threshold would accept other examples: then the final softmax is deployed as it is.
+        """
+        estimator = Final().fit(table, self.kappa)
+        score = estimator.confidence(table)
+        platt = Platt().fit(score[self.learn], table.errors[self.learn])
+        p, accepted = platt.predict_proba(score), threshold.accepts(score)
+        theta = float(p[accepted].min())
+        keeps_order = platt.coef_[0] > 0 and np.array_equal(p >= theta, accepted)
+        if keeps_order:
+            threshold.theta = theta
+        calibration = platt if keeps_order else None
+        return replace(
+            self,
+            method=FINAL,
+            estimator=estimator,
+            calibration=calibration,
+            threshold=threshold,
+        )
 
 
 def choose(
@@ -107,15 +192,17 @@ def choose(
     *,
     kappa: str = "softmax",
     passes: int | None = None,
-    risk: float | None = None,
+    risk: float | Literal["smallest"] | None = None,
     delta: float = 0.05,
     seed: int = 0,
 ) -> Choice:
     """Choose, fit and calibrate a method from held-out examples, and promise a risk.
 
     The examples are split in two halves at random. One half chooses the method with the least
-    E-AURC among those significantly better than the final κ (the final κ if there is none), fits
-    it and calibrates it. The other half, which nothing was fitted on, gives the threshold.
+    E-AURC among those significantly better than the final softmax (which is the choice if there is
+    none), fits it and calibrates it. The other half, which nothing was fitted on, tests a threshold
+    for it, and all examples test one for the final softmax. The one that accepts more is deployed
+    (`Choice.promise`).
 
     Parameters
     ----------
@@ -125,7 +212,7 @@ def choose(
         Which κ of the table.
     passes : int, optional
         The most forward passes that an answer may take.
-    risk : float, optional
+    risk : float or "smallest", optional
         The error rate to promise among accepted inputs; without it there is no threshold.
     delta : float
         The probability that the promise fails, over draws of the held-out examples.
@@ -162,7 +249,7 @@ def choose(
 def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choice:
     """Compare the candidates by random splits, and fit the one chosen on all examples.
 
-    Another method than the final κ must be significantly better.
+    Another method than the final softmax must be significantly better.
     """
     if passes is not None:
         _validate.count(passes, "passes")
