@@ -1,13 +1,16 @@
 """Which estimator is deployed: how few points of a kind can choose one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from snapsure import Platt, ScoreTable, Threshold
+from snapsure import AES, Platt, ScoreTable, Threshold
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Final
 from snapsure.evaluation import Run, choose
 from snapsure.evaluation._choose import _list_candidates, choose_estimator
+from snapsure.table._table import random_cut
 from tests.support.runs import run_of
 
 
@@ -122,7 +125,7 @@ def test_where_one_snapshot_can_be_paid_for_there_is_nothing_to_choose(passes, c
     assert len(_list_candidates(Run(table, passes={"mc": 7}), "mc", passes)) == count
 
 
-def test_one_half_chooses_and_the_other_promises(fading):
+def test_one_half_chooses_and_the_other_tests_what_was_chosen(fading):
     choice = choose(fading, risk=0.4, delta=0.1, seed=3)
     learn, rest = fading.split(0.5, 3)
     expected = choose_estimator(learn, "softmax", None, 3)
@@ -132,12 +135,88 @@ def test_one_half_chooses_and_the_other_promises(fading):
 
     confidence = choice.confidence(rest)
     np.testing.assert_array_equal(confidence, expected.confidence(rest))
-    threshold = Threshold.at_risk(confidence, rest.errors, 0.4, 0.1)
-    assert choice.threshold.theta == threshold.theta
+    threshold = Threshold.at_risk(confidence, rest.errors, 0.4, (1 - 0.8) * 0.1)
+    assert (choice.threshold.theta, choice.threshold.delta) == (threshold.theta, 0.1)
     assert choice.accepted == pytest.approx(threshold.accepts(confidence).mean())
-    final = rest.kappa("softmax")[-1]
-    final_threshold = Threshold.at_risk(final, rest.errors, 0.4, 0.1)
-    assert choice.final_accepted == pytest.approx(final_threshold.accepts(final).mean())
+    final = fading.kappa("softmax")[-1]
+    alone = Threshold.at_risk(final, fading.errors, 0.4, 0.1)
+    assert choice.final_accepted == alone.accepts(final[choice.rest]).mean()
+    assert choice.accepted > choice.final_accepted
+
+
+@pytest.fixture(scope="module")
+def worse():
+    """A choice of AES where the final snapshot ranks better: the table, and the choice."""
+    rng = np.random.default_rng(0)
+    ease = rng.random(900)
+    kappa = np.stack([rng.random(900), np.clip(ease, 0.01, 0.99)])
+    table = ScoreTable.from_kappa(kappa, rng.random(900) > ease)
+    choice = choose(table)
+    learn = table.rows(choice.learn)
+    aes = AES().fit(learn)
+    platt = Platt().fit(aes.confidence(learn), learn.errors)
+    return table, replace(choice, method="AES", estimator=aes, calibration=platt, reason="so")
+
+
+def test_all_examples_test_the_final_softmax_and_it_is_deployed_where_it_accepts_more(worse):
+    table, found = worse
+    choice = found.promise(table, 0.3, 0.1)
+    assert (choice.method, choice.threshold.delta, choice.threshold.n) == ("final", 0.1, 900)
+    assert choice.reason.startswith("so; but all 900 examples can test the final softmax and half")
+    final = table.kappa("softmax")[-1]
+    threshold = Threshold.at_risk(final, table.errors, 0.3, 0.8 * 0.1)
+    accepted = choice.threshold.accepts(choice.confidence(table))
+    np.testing.assert_array_equal(accepted, threshold.accepts(final))
+    assert choice.threshold.coverage == accepted.mean()
+    assert choice.accepted == accepted[choice.rest].mean()
+    # Its probability was fitted by the half that chose.
+    learn = table.rows(choice.learn)
+    platt = Platt().fit(learn.kappa("softmax")[-1], learn.errors)
+    np.testing.assert_array_equal(choice.confidence(table), platt.predict_proba(final))
+
+
+def test_a_risk_chosen_by_the_half_that_chose_is_tested_by_the_other_half_alone(worse):
+    table, found = worse
+    choice = found.promise(table, 0.45, 0.1, risk_is_fixed=False)
+    assert choice.method == "AES"
+    rest = table.rows(choice.rest)
+    expected = Threshold.at_risk(choice.confidence(rest), rest.errors, 0.45, 0.1)
+    assert choice.threshold.theta == expected.theta
+
+
+def test_where_nothing_else_can_be_chosen_all_of_delta_is_for_the_final_softmax():
+    rng = np.random.default_rng(0)
+    kappa = rng.random(600)
+    alone = ScoreTable.from_kappa(kappa[None], rng.random(600) > kappa)
+    choice = choose(alone, risk=0.3)
+    assert choice.accepted == choice.final_accepted
+    expected = Threshold.at_risk(kappa, alone.errors, 0.3)
+    assert choice.threshold.coverage == expected.coverage
+
+
+def test_a_curve_that_does_not_keep_the_order_is_not_deployed():
+    """On the half that chooses, a surer answer is wrong more often."""
+    rng = np.random.default_rng(1)
+    kappa, errors = rng.random(2000), rng.random(2000) < 0.05
+    learn, _ = random_cut(2000, 1000, 0)
+    errors[learn] = rng.random(1000) < 0.2 * kappa[learn]
+    choice = choose(ScoreTable.from_kappa(kappa[None], errors), risk=0.3)
+    assert (choice.method, choice.calibration) == ("final", None)
+    expected = Threshold.at_risk(kappa, errors, 0.3)
+    assert (choice.threshold.theta, choice.threshold.coverage) == (expected.theta, 1)
+
+
+def test_the_smallest_risk_of_both(worse):
+    table, found = worse
+    choice = found.promise(table, "smallest", 0.1)
+    rest, final = table.rows(found.rest), table.kappa("softmax")[-1]
+    by_method = Threshold.at_risk(found.confidence(rest), rest.errors, "smallest", 0.2 * 0.1)
+    by_final = Threshold.at_risk(final, table.errors, "smallest", 0.8 * 0.1)
+    assert by_final.risk < by_method.risk
+    assert (choice.method, choice.threshold.risk) == ("final", by_final.risk)
+    with pytest.raises(Infeasible) as caught:
+        found.promise(table, 1e-4, 0.1)
+    assert caught.value.possible == choice.threshold.risk
 
 
 def test_without_a_risk_nothing_is_promised(fading):
@@ -150,21 +229,6 @@ def test_a_risk_that_the_final_softmax_cannot_promise(fading):
     choice = choose(fading, risk=0.2)
     assert choice.accepted > 0
     assert choice.final_accepted is None
-
-
-def test_a_risk_that_cannot_be_promised(fading):
-    with pytest.raises(Infeasible):
-        choose(fading, risk=1e-4)
-
-
-def test_the_final_softmax_accepts_what_it_accepts():
-    kappa = np.random.default_rng(0).random(600)
-    same = ScoreTable.from_kappa(
-        np.tile(kappa, (4, 1)), np.random.default_rng(1).random(600) > kappa
-    )
-    choice = choose(same, risk=0.3)
-    assert choice.method == "final"
-    assert choice.final_accepted == choice.accepted
 
 
 def test_what_is_no_table():

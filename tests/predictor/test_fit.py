@@ -6,6 +6,7 @@ import pytest
 from snapsure import LES, Predictor, ScoreTable, SnapshotStore, Threshold
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Final
+from snapsure.evaluation import choose
 from snapsure.evaluation._choose import choose_estimator
 
 pytestmark = pytest.mark.slow
@@ -63,15 +64,17 @@ def test_what_asks_for_more_on_all_points_is_not_taken(monkeypatch):
     assert len(choice.estimator.snapshots(table.epochs)) <= 3
 
 
-def test_the_promise_is_made_by_points_that_chose_nothing(deployed):
+def test_it_deploys_what_was_chosen_with_its_promise(deployed):
     digits = deployed.digits
     predictor = Predictor.fit(digits.model(), digits.store, deployed.table, risk=0.5, seed=3)
-    learn, rest = deployed.table.split(0.5, 3)
-    confidence = predictor.confidence(rest)
-    accepted = predictor.threshold.accepts(confidence)
-    assert predictor.threshold.coverage == pytest.approx(accepted.mean())
-    assert predictor.provenance["examples"] == {"chosen by": 398, "promised by": 399}
-    assert predictor.reason == choose_estimator(learn, "softmax", None, 3).reason
+    choice = choose(deployed.table, risk=0.5, seed=3)
+    assert predictor.threshold.as_dict() == choice.threshold.as_dict()
+    assert predictor.reason == choice.reason
+    counts = {"chosen by": 398, "promised by": choice.threshold.n}
+    assert predictor.provenance["examples"] == counts
+    np.testing.assert_array_equal(
+        predictor.confidence(deployed.table), choice.confidence(deployed.table)
+    )
     answer = predictor(deployed.x)
     assert answer.confidence.tolist() == predictor.confidence(deployed.table).tolist()
 

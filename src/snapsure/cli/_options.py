@@ -1,13 +1,25 @@
 """Options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from snapsure.errors import InvalidInput
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Classes = Annotated[Path | None, typer.Option(help="Text file with one class name per line.")]
+
+Risk = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FLOAT|smallest",
+        help="Error rate to promise among accepted answers, such as 0.02; `smallest` promises the "
+        "smallest that the examples can.",
+    ),
+]
+Delta = Annotated[float, typer.Option(help="Probability that the promise does not hold.")]
 
 # Networks, snapshots and data.
 Model = Annotated[
@@ -74,3 +86,15 @@ DataFolder = Annotated[
 StudyFolder = Annotated[
     Path | None, typer.Option(help="Folder for the results.", show_default="snapsure-DATASET-SCALE")
 ]
+
+
+def read_risk(risk: str | None) -> float | Literal["smallest"] | None:
+    """Return what --risk says."""
+    if risk is None or risk == "smallest":
+        return risk  # type: ignore[return-value]
+    try:
+        return float(risk)
+    except ValueError:
+        raise InvalidInput(
+            f"--risk must be a number between 0 and 1 or smallest, got {risk!r}. Write 5 % as 0.05."
+        ) from None

@@ -9,20 +9,15 @@ from rich.console import Console
 
 from snapsure.cli import _data, _models, _tables
 from snapsure.cli._app import command, report_errors
-from snapsure.cli._options import Classes, Json, Prefix, Seed
+from snapsure.cli._options import Classes, Delta, Json, Prefix, Risk, Seed, read_risk
 
 
 @command("Use", "snapsure fit scores --model nets.py:make --risk 0.02 --passes 5 --out predictor")
 def fit(
     table: Annotated[Path, typer.Argument(help="Folder of a score table of held-out examples.")],
     out: Annotated[Path, typer.Option(help="Folder for the predictor.")],
-    risk: Annotated[
-        float | None,
-        typer.Option(help="Error rate to promise among accepted inputs, such as 0.02."),
-    ] = None,
-    delta: Annotated[
-        float, typer.Option(help="Probability that the promise does not hold.")
-    ] = 0.05,
+    risk: Risk = None,
+    delta: Delta = 0.05,
     passes: Annotated[
         int | None, typer.Option(help="Largest number of forward passes for an answer.")
     ] = None,
@@ -63,7 +58,7 @@ def fit(
                 factory,
                 store,
                 scores,
-                risk=risk,
+                risk=read_risk(risk),
                 delta=delta,
                 passes=passes,
                 kappa=kappa,
@@ -91,6 +86,6 @@ def fit(
     else:
         typer.echo(
             f"Accepts {threshold.coverage:.1%} of the held-out examples. Among accepted inputs the "
-            f"error rate stays under {risk:g}, with probability {1 - delta:g}."
+            f"error rate is at most {threshold.risk:g}, with probability {1 - delta:g}."
         )
     typer.echo(f"Now: snapsure predict {out} --model {factory} --data new.npz --out answers.csv")

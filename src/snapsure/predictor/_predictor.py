@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -178,7 +178,7 @@ class Predictor:
         snapshots: Snapshots | str | Path,
         table: ScoreTable,
         *,
-        risk: float | None = None,
+        risk: float | Literal["smallest"] | None = None,
         delta: float = 0.05,
         passes: int | None = None,
         kappa: str = "softmax",
@@ -188,11 +188,12 @@ class Predictor:
     ) -> "Predictor":
         """Choose, fit and calibrate a method, and promise a risk, from held-out examples.
 
-        `snapsure.evaluation.choose` chooses, and says how in detail. It deploys the final softmax,
-        unless another registered method is significantly better on the half of the examples that
-        chooses; the other half, which nothing was fitted on, gives the threshold. `reason` says
-        what was chosen and why. Without labels there is nothing to choose by:
-        `Predictor(model, snapshots, AES())` promises nothing.
+        `snapsure.evaluation.choose` chooses, and says how in detail. One half of the examples
+        chooses a method that is significantly better than the final softmax, if there is one. The
+        other half, which nothing was fitted on, tests a threshold for it, and all examples test one
+        for the final softmax: the one that accepts more is deployed. `reason` says what was chosen
+        and why. Without labels there is nothing to choose by: `Predictor(model, snapshots, AES())`
+        promises nothing.
 
         Parameters
         ----------
@@ -200,7 +201,7 @@ class Predictor:
             As for `Predictor`.
         table : ScoreTable
             Scores of held-out examples, with labels.
-        risk : float, optional
+        risk : float or "smallest", optional
             The error rate to promise among accepted inputs. Without it, all are accepted.
         delta : float
             The probability that the promise does not hold, over draws of the held-out examples.
@@ -230,7 +231,10 @@ class Predictor:
             provenance={
                 "reason": choice.reason,
                 "candidates": [result.as_dict() for result in choice.candidates],
-                "examples": {"chosen by": choice.learn.size, "promised by": choice.rest.size},
+                "examples": {
+                    "chosen by": choice.learn.size,
+                    "promised by": choice.threshold.n if choice.threshold else choice.rest.size,
+                },
                 "seed": seed,
                 "table": table.provenance,
             },

@@ -129,6 +129,7 @@ def recommend(
     is made on the others.
     """
     pairs = [*zip(tables, choices, strict=True)]
+    is_fixed = risk is not None
     if risk is None:
         risk = _choose_limit(
             [
@@ -140,7 +141,7 @@ def recommend(
     promised = []
     for table, choice in pairs:
         try:
-            promised.append(choice.promise(table, risk, DELTA))
+            promised.append(choice.promise(table, risk, DELTA, risk_is_fixed=is_fixed))
         except Infeasible:
             promised.append(choice)
 
