@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas._base import Kappa
+from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._code import model_digest
 from snapsure.networks._data import Rows, first_rows, row_count, to_device
 from snapsure.networks._network import call, device_of, private_copy, refuse_no_network
@@ -55,20 +55,11 @@ _REMEDY = (
 )
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Some snapshots, and one shard; or None, for what κ functions prepare once per snapshot."""
 
     epochs: tuple[int, ...]  # the latest first
     shard: int | None
-
-    def without(self, epoch: int) -> "Piece":
-        """Return the piece without one of its snapshots."""
-        return Piece(tuple(other for other in self.epochs if other != epoch), self.shard)
-
-    def singles(self) -> list["Piece"]:
-        """Return one piece per snapshot."""
-        return [Piece((epoch,), self.shard) for epoch in self.epochs]
 
 
 class Done(NamedTuple):
@@ -93,28 +84,15 @@ class Plan:
         replaces: bool,
     ) -> None:
         self.members, self.kappas, self.data, self.groups = members, kappas, data, groups
-        self.table = Pieces(folder, layout)
+        self.folder, self.table = folder, Pieces(folder, layout)
+        self.names = [kappa.name for kappa in kappas]
         self.epochs: list[int] = layout["epochs"]
+        self.final = self.epochs[-1]  # of the classifier itself
         self.replaces = replaces  # whether there are other scores, to be removed
         self.is_driver = True  # the only process that writes the manifest
         ends = [sum(layout["shards"][: i + 1]) for i in range(len(layout["shards"]))]
         self.bounds = list(zip([0, *ends[:-1]], ends, strict=True))
         self._saved = 0.0  # when the manifest was written, by the clock that never goes back
-
-    @property
-    def folder(self) -> Path:
-        """Where the table lies."""
-        return self.table.folder
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the κ functions."""
-        return [kappa.name for kappa in self.kappas]
-
-    @property
-    def final(self) -> int:
-        """The epoch of the classifier itself."""
-        return self.epochs[-1]
 
     def todo(self) -> list[Piece]:
         """Return what is missing: group by group, the final snapshot's first."""
@@ -257,7 +235,7 @@ def make_plan(
     model: nn.Module,
     snapshots: Snapshots | str | Path,
     data: Any,
-    kappas: Kappa | Sequence[Kappa],
+    kappas: Kappa | Sequence[Kappa] | None,
     folder: Path,
     group: int | None = None,
     *,
@@ -266,14 +244,7 @@ def make_plan(
 ) -> Plan:
     """Check that all arguments fit together, and that the folder can be used for them."""
     refuse_no_network(model)
-    wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
-    if not wanted or not all(isinstance(kappa, Kappa) for kappa in wanted):
-        raise InvalidInput(
-            f"`kappas` must be κ functions, got {wanted!r}. Pass for example [SoftmaxResponse()]."
-        )
-    names = [kappa.name for kappa in wanted]
-    if len({*names}) < len(names):
-        raise InvalidInput(f"`kappas` must have different names, got {names}. Score one per call.")
+    wanted = list_kappas(kappas)
     source = open_snapshots(snapshots)
     if not source.epochs:
         raise InvalidInput(
@@ -291,7 +262,7 @@ def make_plan(
 
     _files.refuse_link(folder / _PREPARED)
     layout = make_layout(
-        names,
+        [kappa.name for kappa in wanted],
         epochs,
         [rows.n],
         has_labels=bool(rows.identity()["labelled"]),
@@ -316,6 +287,21 @@ def make_plan(
     )
 
 
+def list_kappas(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
+    """List κ functions, which must have different names; softmax by default."""
+    if kappas is None:
+        return [SoftmaxResponse()]
+    wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
+    if not wanted or not all(isinstance(kappa, Kappa) for kappa in wanted):
+        raise InvalidInput(
+            f"`kappas` must be κ functions, got {wanted!r}. Pass for example [SoftmaxResponse()]."
+        )
+    names = [kappa.name for kappa in wanted]
+    if len({*names}) < len(names):
+        raise InvalidInput(f"`kappas` must have different names, got {names}. Score one per call.")
+    return wanted
+
+
 def _find_scores(folder: Path, wanted: Layout, *, overwrite: bool) -> Layout | None:
     """Return the manifest of earlier scores of the same; refuse a folder of anything else."""
     _files.remove_partial(folder, _MANIFEST)
@@ -324,7 +310,7 @@ def _find_scores(folder: Path, wanted: Layout, *, overwrite: bool) -> Layout | N
         if {*_files.things_in(folder, _MANIFEST)} - {LOCK}:
             raise _files.other_things(folder, "`out`", "earlier scores")
         return None
-    different = _differences(found["provenance"], wanted["provenance"])
+    different = _describe_differences(found["provenance"], wanted["provenance"])
     if found["finished"] and not found["inputs"]:
         different = "a finished table"
     elif not different and sum(found["shards"]) != sum(wanted["shards"]):
@@ -342,7 +328,7 @@ def _find_scores(folder: Path, wanted: Layout, *, overwrite: bool) -> Layout | N
     return None
 
 
-def _differences(found: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+def _describe_differences(found: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     """Describe in which parts other scores differ; return nothing if they do not."""
     keys = [key for key in own if found.get(key) != own[key]]
     data = found.get("data")

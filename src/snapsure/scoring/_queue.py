@@ -63,7 +63,7 @@ class Queue:
         """Do a piece again in parts, or drop it and what cannot be done without it."""
         self._running -= 1
         if len(piece.epochs) > 1:
-            self._waiting[:0] = piece.singles()
+            self._waiting[:0] = [Piece((epoch,), piece.shard) for epoch in piece.epochs]
             return
         self._failed.setdefault(cause, []).append(piece)
         (epoch,) = piece.epochs
@@ -71,7 +71,7 @@ class Queue:
         if epoch == self._plan.final:
             rest = [] if piece.shard is None else [p for p in rest if p.shard != piece.shard]
         elif piece.shard is None:
-            rest = [other.without(epoch) for other in rest]
+            rest = [Piece(tuple(e for e in p.epochs if e != epoch), p.shard) for p in rest]
         lost = _count_scorings([*self._waiting, piece]) - _count_scorings(rest)
         self._waiting = [other for other in rest if other.epochs]
         self._release(lost)

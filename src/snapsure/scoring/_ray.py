@@ -113,50 +113,47 @@ class RayExecutor(Executor):
             plan.begin()
             theirs = copy.copy(plan)
             theirs.is_driver = False
-            job = ray.put(
-                _pack(_Job(theirs, private_copy(model).cpu(), Path.cwd(), self._num_cpus))
-            )
-            queue = self.queue(plan, todo)
-
-            def submit(piece: Piece) -> Any:
-                return task.remote([job], piece)
-
-            for piece in _run_all(queue, submit, needs, self._retries):
+            job = _pack(_Job(theirs, private_copy(model).cpu(), Path.cwd(), self._num_cpus))
+            place, queue = ray.put(job), self.queue(plan, todo)
+            for piece in self._run_all(queue, lambda piece: task.remote([place], piece), needs):
                 advance(plan.count_rows(piece))
             queue.close()
 
+    def _run_all(
+        self, queue: Queue, submit: Callable[[Piece], Any], needs: dict[str, int]
+    ) -> Iterator[Piece]:
+        """Keep the cluster busy with what may start, and yield the pieces that are done."""
+        import ray
 
-def _run_all(
-    queue: Queue, submit: Callable[[Piece], Any], needs: dict[str, int], retries: int
-) -> Iterator[Piece]:
-    """Keep the cluster busy with what may start, and yield the pieces that are done."""
-    import ray
-
-    running: dict[Any, Piece] = {}
-    failures = Counter[Piece]()
-    try:
-        while True:
-            queue.width = _workers_for(needs)
-            while len(running) < _AHEAD * queue.width and (piece := queue.next()):
-                running[submit(piece)] = piece
-            if not running:
-                return
-            (ref,), _ = ray.wait([*running], num_returns=1)
-            piece = running.pop(ref)
-            try:
-                done = ray.get(ref)
-            except ray.exceptions.RayError as error:
-                failures[piece] += 1
-                if failures[piece] <= retries:
+        running: dict[Any, Piece] = {}
+        failures = Counter[Piece]()
+        try:
+            while True:
+                there = ray.cluster_resources()
+                room = [int(there.get(kind, 0) // n) for kind, n in needs.items() if n]
+                queue.width = max(1, min(room))
+                while len(running) < _AHEAD * queue.width and (piece := queue.next()):
                     running[submit(piece)] = piece
+                if not running:
+                    return
+                (ref,), _ = ray.wait([*running], num_returns=1)
+                piece = running.pop(ref)
+                try:
+                    done = ray.get(ref)
+                except ray.exceptions.RayError as error:
+                    failures[piece] += 1
+                    if failures[piece] <= self._retries:
+                        running[submit(piece)] = piece
+                    else:
+                        cause = getattr(error, "cause", None) or error
+                        lines = str(cause).strip().splitlines() or [""]
+                        queue.failed(piece, f"{type(cause).__name__}: {lines[0]}")
                 else:
-                    queue.failed(piece, _cause(error))
-            else:
-                queue.done(piece, done)
-                yield piece
-    finally:
-        for ref in running:
-            ray.cancel(ref, force=True)
+                    queue.done(piece, done)
+                    yield piece
+        finally:
+            for ref in running:
+                ray.cancel(ref, force=True)
 
 
 @dataclass(frozen=True)
@@ -198,14 +195,6 @@ def _do(job: list[Any], piece: Piece) -> Done:
     return _workers[key].do(piece, lambda rows: None)
 
 
-def _workers_for(needs: dict[str, int]) -> int:
-    """Return how many workers the cluster has room for at the moment."""
-    import ray
-
-    there = ray.cluster_resources()
-    return max(1, min(int(there.get(kind, 0) // n) for kind, n in needs.items() if n))
-
-
 def _pack(job: _Job) -> bytes:
     from ray import cloudpickle
 
@@ -217,13 +206,6 @@ def _pack(job: _Job) -> bytes:
             f"an error ({error}). Open files and connections when they are first used."
         ) from None
     return packed
-
-
-def _cause(error: Any) -> str:
-    """Describe an error on one line."""
-    cause = getattr(error, "cause", None) or error
-    lines = str(cause).strip().splitlines() or [""]
-    return f"{type(cause).__name__}: {lines[0]}"
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa, softmax_of
 from snapsure.kappas._logits import Logits
-from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._recorded import RecordedLogits
 from snapsure.networks._runner import describe_logits, vote
+from snapsure.scoring._plan import list_kappas
 from snapsure.table import ScoreTable
 
 
@@ -32,7 +32,7 @@ def score_recorded(
     kappas : Kappa or sequence of them, optional
         κ functions that need logits alone; `SoftmaxResponse()` by default.
     """
-    wanted = _of_logits(kappas)
+    wanted = _list_logit_kappas(kappas)
     epochs = _common_epochs(networks)
     last = [network.read(epochs[-1]) for network in networks]
     y_hat = vote(last)
@@ -97,14 +97,9 @@ def _common_epochs(networks: Sequence[RecordedLogits]) -> list[int]:
     return epochs
 
 
-def _of_logits(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
-    """Return κ functions, after refusing those that need more than logits."""
-    if kappas is None:
-        return [SoftmaxResponse()]
-    wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
-    names = [kappa.name for kappa in wanted]
-    if len({*names}) < len(names):
-        raise InvalidInput(f"`kappas` must have different names, got {names}. Score one per call.")
+def _list_logit_kappas(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
+    """List κ functions, after refusing those that need more than logits."""
+    wanted = list_kappas(kappas)
     for kappa in wanted:
         if kappa.layers or kappa.sampling or kappa.prepares:
             raise InvalidInput(

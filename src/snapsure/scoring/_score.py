@@ -1,9 +1,8 @@
 """`score`: from snapshots to a score table."""
 
-import errno
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,14 @@ from torch import nn
 from snapsure import _files, _validate
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
-from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._network import refuse_no_network
 from snapsure.scoring._average import add_average
 from snapsure.scoring._executor import Executor, LocalExecutor
 from snapsure.scoring._plan import LOCK, Plan, make_plan
 from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._lock import NO_LOCKS
 from snapsure.snapshots._store import open_snapshots
 from snapsure.table import ScoreTable
-
-# What file systems without locks answer. Two processes must not score into one folder there.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)
 
 
 def score(
@@ -112,20 +108,6 @@ def score(
     >>> table.kappa("softmax").shape  # (snapshots, examples)
     (3, 5)
     """
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="snapsure-") as temporary:
-            return score(
-                model,
-                snapshots,
-                data,
-                kappas,
-                average=average,
-                reference=reference,
-                out=temporary,
-                executor=executor,
-                batch_size=batch_size,
-                progress=progress,
-            )
     executor = LocalExecutor() if executor is None else executor
     if not isinstance(executor, Executor):
         raise InvalidInput(
@@ -133,38 +115,36 @@ def score(
             "RayExecutor()."
         )
     refuse_no_network(model)
-    folder = _validate.path(out, "out")
-    is_new = not folder.exists()
-    plan = None
-    try:
+    with ExitStack() as stack:
+        if out is None:
+            out = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapsure-"))
+        folder = _validate.path(out, "out")
+        if not folder.exists():
+            stack.push(lambda kind, *_: _remove_if_empty(folder) if kind else None)
         _files.make_writable(folder)
-        with _lock(folder, shows=progress):
-            try:
-                plan = make_plan(
-                    model,
-                    snapshots,
-                    data,
-                    SoftmaxResponse() if kappas is None else kappas,
-                    folder,
-                    executor.group,
-                    batch_size=batch_size,
-                    overwrite=overwrite,
-                )
-                _run(plan, model, executor, overwrite=overwrite, progress=progress)
-                if average:
-                    with bar("averaged weights", plan.data.n, 0, progress=progress) as advance:
-                        add_average(plan, model, open_snapshots(snapshots), reference, advance)
-                plan.finish()
-            except BaseException:
-                if plan is not None:
-                    plan.leave()
-                raise
-    except BaseException:
-        if is_new:
-            with suppress(OSError):  # where there is something in it, it stays
-                folder.rmdir()
-        raise
-    return ScoreTable.open(folder)
+        stack.enter_context(_lock(folder, shows=progress))
+        plan = make_plan(
+            model,
+            snapshots,
+            data,
+            kappas,
+            folder,
+            executor.group,
+            batch_size=batch_size,
+            overwrite=overwrite,
+        )
+        stack.push(lambda kind, *_: plan.leave() if kind else None)
+        _run(plan, model, executor, overwrite=overwrite, progress=progress)
+        if average:
+            with bar("averaged weights", plan.data.n, 0, progress=progress) as advance:
+                add_average(plan, model, open_snapshots(snapshots), reference, advance)
+        plan.finish()
+        return ScoreTable.open(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # where there is something in it, it stays
+        folder.rmdir()
 
 
 def _run(
@@ -205,7 +185,7 @@ def _lock(folder: Path, *, shows: bool) -> Iterator[None]:
                 Console(stderr=True).print(said, highlight=False, markup=False, soft_wrap=True)
             lock.acquire()
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:  # without locks, two processes must not score there
             raise _files.cannot_write(f"to {folder}", error) from None
     try:
         yield

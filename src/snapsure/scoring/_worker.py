@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from snapsure import _validate
-from snapsure._types import Ints
+from snapsure._types import Array, Ints
 from snapsure.networks._data import Digest, first_rows, row_count, to_device
 from snapsure.networks._runner import Columns, Runner, Slot
 from snapsure.networks._trace import clone
@@ -46,7 +46,7 @@ class Worker:
         plan, runner, members = self._plan, self._runner, range(len(self._plan.members))
         low, high = plan.bounds[shard]
         known = None if plan.final in epochs else plan.table.read_new("y_hat", None, shard)
-        done, digest = Done({}, {}), Digest()
+        digest, hashes = Digest(), dict[str, str]()
         true: list[Ints] = []
         parts: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
 
@@ -66,37 +66,31 @@ class Worker:
                 advance(rows * len(members))
                 # At once, because a batch may take long, and what is written is not lost.
                 if at + rows == high:
-                    done.inputs[str(shard)] = digest.hex()
-                    written = self._write(epoch, shard, parts[epoch], true, done.inputs)
-                    done.hashes.update(written.hashes)
+                    hashes |= self._write(epoch, shard, parts[epoch], true, digest.hex())
             at += rows
-        return done
+        return Done(hashes, {str(shard): digest.hex()})
 
     def _write(
-        self,
-        epoch: int,
-        shard: int,
-        parts: list[Columns],
-        true: list[Ints],
-        inputs: dict[str, str],
-    ) -> Done:
-        """Write all columns of a snapshot on a shard, and record them."""
+        self, epoch: int, shard: int, parts: list[Columns], true: list[Ints], digest: str
+    ) -> dict[str, str]:
+        """Write all columns of a snapshot on a shard, and record and return their hashes."""
         plan = self._plan
-        plan.check_digest(shard, inputs[str(shard)])
+        plan.check_digest(shard, digest)
         plan.begin()
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        pieces = {(name, epoch): columns[name] for name in ("labels", *plan.names)}
+        pieces: dict[tuple[str, int | None], Array] = {
+            (name, epoch): columns[name] for name in ("labels", *plan.names)
+        }
         if epoch == plan.final:
-            pieces["y_hat", None] = columns["labels"]  # type: ignore[index]
-            pieces["final", None] = columns["final"]  # type: ignore[index]
+            pieces["y_hat", None], pieces["final", None] = columns["labels"], columns["final"]
             if true:
-                pieces["y", None] = np.concatenate(true)  # type: ignore[index]
+                pieces["y", None] = np.concatenate(true)
         for (name, of), values in pieces.items():
             plan.table.write(name, of, shard, values)
         keys = [plan.table.key(name, of, shard) for name, of in pieces]
-        done = Done({key: plan.table.hashes[key] for key in keys}, inputs)
-        plan.record(done)
-        return done
+        hashes = {key: plan.table.hashes[key] for key in keys}
+        plan.record(Done(hashes, {str(shard): digest}))
+        return hashes
 
     def _prepare(self, epochs: tuple[int, ...]) -> None:
         """Let κ functions see other data under each snapshot."""

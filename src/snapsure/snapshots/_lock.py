@@ -18,7 +18,7 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from snapsure import _files
 from snapsure.errors import StorageError, StoreLocked
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)  # file systems' answers
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL)  # file systems' answers
 WRITER = ".lock.pid"  # beside the lock: Windows does not let others read a locked file
 
 
@@ -92,7 +92,7 @@ def _acquire(folder: Path) -> BaseFileLock:
         try:
             lock.acquire(timeout=0)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise
             error.__traceback__ = None  # its frames refer to it, and would keep the store alive
             lock = SoftFileLock(folder / ".lock.soft", thread_local=False)
