@@ -27,7 +27,7 @@ def search_working_folder() -> None:
 
 def import_name(spec: str, option: str) -> Any:
     """Import what package.module:name or file.py:name names, from the working folder first."""
-    from snapsure.networks._factory import imported
+    from snapsure.networks._factory import import_module
 
     module, _, name = spec.rpartition(":")
     if not module or not name:
@@ -35,7 +35,7 @@ def import_name(spec: str, option: str) -> Any:
             f"{option} must be package.module:name or file.py:name, got {spec!r}. Write both parts."
         )
     search_working_folder()
-    return _try(spec, option, lambda: getattr(imported(module), name))
+    return _try(spec, option, lambda: getattr(import_module(module), name))
 
 
 def call_factory(spec: str, option: str) -> Any:

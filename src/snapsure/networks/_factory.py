@@ -1,4 +1,4 @@
-"""What makes a network, by its name: `package.module:function`, or `file.py:function`."""
+"""Make a network by a name: `package.module:function`, or `file.py:function`."""
 
 import importlib
 import sys
@@ -10,14 +10,8 @@ from torch import nn
 from snapsure.errors import InvalidInput
 
 
-def imported(module: str) -> ModuleType:
-    """A module by its name; or by its file, whose folder is then searched as `python file.py` does.
-
-    Raises
-    ------
-    ImportError
-        If there is none, or another module has the name of the file.
-    """
+def import_module(module: str) -> ModuleType:
+    """Import a module by its name, or by its file, as `python file.py` finds what is beside it."""
     if not module.endswith(".py"):
         return importlib.import_module(module)
     path = Path(module).resolve()
@@ -35,15 +29,15 @@ def make_network(factory: str) -> nn.Module:
     """Import and call what `package.module:name` names, and return the network."""
     module, _, name = factory.partition(":")
     try:
-        network = getattr(imported(module), name)()
+        network = getattr(import_module(module), name)()
     except Exception as error:
         raise InvalidInput(
             f"`model` must name a function that makes the network, as package.module:name, got "
-            f"{factory!r}, which raised {type(error).__name__} ({error}). Try it in Python first"
+            f"{factory!r}, which raised {type(error).__name__} ({error}). Try it in Python first."
         ) from None
     if not isinstance(network, nn.Module):
         raise InvalidInput(
             f"`model` must name a function that makes the network, got {factory!r}, which returned "
-            f"{type(network).__name__}. Return a torch.nn.Module"
+            f"{type(network).__name__}. Return a torch.nn.Module."
         )
     return network

@@ -31,14 +31,7 @@ _ABOUT_TYPES = re.compile(r"\b(d?types?|scalar type)\b")
 class Network(Snapshot):
     """A module, which must be a private copy, watched for what κ functions read of its passes.
 
-    Parameters
-    ----------
-    module : nn.Module
-        A network. Load a snapshot before the first pass: random weights may run differently.
-    kappas : iterable of Reader
-        The κ functions that will read its passes.
-    device : torch.device, optional
-        Where the module is, if not on the best device.
+    Load a snapshot before the first pass: random weights may run differently.
     """
 
     def __init__(
@@ -72,8 +65,8 @@ class Network(Snapshot):
         before = _versions(sample)
         outputs = []
         with torch.inference_mode():
-            order = trace(self.module, lambda: outputs.append(self._call(sample)))
-        logits = outputs[0]
+            order = trace(self.module, lambda: outputs.append(call(self.module, sample)))
+        logits = self.check(outputs[0])
         refuse_probabilities(logits)
 
         self.changes_inputs = _versions(sample) != before
@@ -94,8 +87,8 @@ class Network(Snapshot):
                 stack.enter_context(replay.record())
             self._stores = True
             stack.callback(setattr, self, "_stores", False)
-            logits = self._call(self.own(inputs))
-        return Pass(self, inputs, logits, self._inputs)
+            logits = self.check(self.call(inputs))
+        return Pass(self, inputs, logits, self._replays, self._inputs)
 
     def forget(self) -> None:
         """Free what the last pass stored."""
@@ -103,25 +96,9 @@ class Network(Snapshot):
         for replay in self._replays.values():
             replay.forget()
 
-    def sample(self, inputs: Any, sampling: Sampling) -> Iterator[Tensor]:
-        """Yield logits under dropout. What ran before the first dropout answers from memory."""
-        replay = self._replays[sampling.layers].play(sampling.p, row_count(inputs))
-        devices = [self.device] if self.device.type == "cuda" else []
-        with replay, torch.random.fork_rng(devices=devices):  # the caller's generator stays as is
-            torch.manual_seed(sampling.seed)
-            for _ in range(sampling.passes):
-                yield self._call(self.own(inputs))
-
-    def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """Return the name and rate of each dropout that a sampling switches on."""
-        return self._replays[sampling.layers].rates
-
-    def own(self, inputs: Any) -> Any:
-        """Return inputs that the module may change, since other networks get the same batch."""
-        return clone(inputs) if self.changes_inputs else inputs
-
-    def _call(self, inputs: Any) -> Tensor:
-        return self.check(call(self.module, inputs))
+    def call(self, inputs: Any, rows: int | None = None) -> Tensor:
+        """Return the logits of a batch, which stays as it is: other networks get it too."""
+        return call(self.module, clone(inputs) if self.changes_inputs else inputs, rows)
 
     def check(self, logits: Tensor) -> Tensor:
         """Return logits of this network, after refusing NaN and infinity."""
@@ -162,32 +139,38 @@ class Pass(Forward):
     """One pass of a network. Draw its samples before the network's next pass."""
 
     def __init__(
-        self, network: Network, inputs: Any, logits: Tensor, embeddings: dict[str | None, Tensor]
+        self,
+        network: Network,
+        inputs: Any,
+        logits: Tensor,
+        replays: Mapping[str | tuple[str, ...], Replay],
+        embeddings: Mapping[str | None, Tensor],
     ) -> None:
         super().__init__(logits)
-        self._network, self._inputs, self._embeddings = network, inputs, embeddings
+        self._network, self._inputs = network, inputs
+        self._replays, self._embeddings = replays, embeddings
 
     def embedding(self, layer: str | None) -> Tensor:
         """Return the input of a layer."""
         return self._embeddings[layer]
 
     def samples(self, sampling: Sampling) -> Iterator[Tensor]:
-        """Yield logits under dropout."""
-        return self._network.sample(self._inputs, sampling)
+        """Yield logits under dropout. What ran before the first dropout answers from memory."""
+        network, device = self._network, self._network.device
+        play = self._replays[sampling.layers].play(sampling.p, row_count(self._inputs))
+        devices = [device] if device.type == "cuda" else []
+        with play, torch.random.fork_rng(devices=devices):  # the caller's generator stays as it is
+            torch.manual_seed(sampling.seed)
+            for _ in range(sampling.passes):
+                yield network.check(network.call(self._inputs))
 
     def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """Return the name and rate of each dropout."""
-        return self._network.rates(sampling)
+        """Return the name and rate of each dropout that a sampling switches on."""
+        return self._replays[sampling.layers].rates
 
 
 def call(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
-    """Return the logits of a batch in any form. `rows` are counted if not given.
-
-    Raises
-    ------
-    InvalidInput
-        If the module does not return one row of logits for each row.
-    """
+    """Return the logits of a batch in any form. `rows` are counted if not given."""
     if isinstance(inputs, Tensor):  # the usual cases first: one input must not wait for the others
         output = module(inputs)
     elif isinstance(inputs, Mapping):

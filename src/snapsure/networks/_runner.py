@@ -19,7 +19,6 @@ from snapsure.networks._data import refuse_infinite, refuse_unusual, row_count, 
 from snapsure.networks._forward import Reader, exponentials
 from snapsure.networks._network import (
     Network,
-    call,
     device_of,
     is_finite,
     one_logit,
@@ -35,22 +34,9 @@ Slot = tuple[int, int]  # (member, epoch)
 class Runner:
     """Networks that hold snapshots in memory, and the passes of batches through them.
 
-    Call `load` with the epochs that the next passes need. Networks of other epochs are reused.
-
-    Parameters
-    ----------
-    model : nn.Module
-        A network of the snapshots' architecture. It is copied.
-    members : sequence of Snapshots
-        The snapshots of one training, or one per member of an ensemble.
-    epochs : sequence of int
-        Every epoch that `load` may ask for.
-    kappas : sequence of Reader
-        The κ functions that `score` computes.
-    name : str
-        What error messages call the inputs.
-    device : torch.device, optional
-        Where networks run. By default, where the model is, or on an accelerator if there is one.
+    Call `load` with the epochs, of those given here, that the next passes need. Networks of other
+    epochs are reused. `members` are one training, or those of an ensemble; `name` is what error
+    messages call the inputs.
     """
 
     def __init__(
@@ -187,7 +173,7 @@ class Runner:
             inputs = to_device(inputs, self.device)
             networks = self.probe(epochs, inputs, row)
             rows = row_count(inputs)
-            each = [call(network.module, network.own(inputs), rows) for network in networks]
+            each = [network.call(inputs, rows) for network in networks]
             together = torch.cat(each)
             if not is_finite(together):
                 for network, one in zip(networks, each, strict=True):

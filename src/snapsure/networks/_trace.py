@@ -6,7 +6,7 @@ stored in the plain pass, and answers from memory in the others.
 
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,16 +46,25 @@ class Trace:
             )
         return ran[-1]
 
-    def dropouts(self, module: nn.Module, sampling: Sampling) -> dict[str, nn.Module]:
+    def dropouts(self, module: nn.Module, sampling: Sampling) -> dict[str, _DropoutNd]:
         """Return the dropouts that a sampling switches on, by name, in the order they run."""
         names = {m: name for name, m in module.named_modules()}
         ran = [m for m, started in self.events if started and isinstance(m, _DropoutNd)]
-        chosen: list[nn.Module]
-        if isinstance(sampling.layers, str):
-            chosen = self._active(ran)
-            chosen = chosen[-1:] if sampling.layers == "last" else chosen
+        if not isinstance(sampling.layers, str):
+            chosen = _find_named_dropouts(module, {m: names[m] for m in ran}, sampling)
+        elif self.functional:
+            raise InvalidInput(
+                "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
+                f"{self.functional[0]}. Make it a module, which can be found and switched on."
+            )
         else:
-            chosen = _named_dropouts(module, {m: names[m] for m in ran}, sampling)
+            active = [m for m in ran if m.p > 0]
+            chosen = active[-1:] if sampling.layers == "last" else active
+        if not chosen:
+            raise InvalidInput(
+                "`model` must have dropout for MC-dropout, got no nn.Dropout with p > 0 that ran, "
+                "so that κ would be constant. Use another κ, or a network trained with dropout."
+            )
         other = [m for m in chosen if not isinstance(m, tuple(_DROPOUTS))]
         if other:
             raise InvalidInput(
@@ -64,22 +73,7 @@ class Trace:
             )
         return {names[m]: m for m in chosen}
 
-    def _active(self, ran: list[_DropoutNd]) -> list[nn.Module]:
-        """Return the dropouts with a rate above 0, call by call."""
-        if self.functional:
-            raise InvalidInput(
-                "`model` must use nn.Dropout for MC-dropout, got torch.nn.functional.dropout in "
-                f"{self.functional[0]}. Make it a module, which can be found and switched on."
-            )
-        active: list[nn.Module] = [m for m in ran if m.p > 0]
-        if not active:
-            raise InvalidInput(
-                "`model` must have dropout for MC-dropout, got no nn.Dropout with p > 0 that ran, "
-                "so that κ would be constant. Use another κ, or a network trained with dropout."
-            )
-        return active
-
-    def ended_before(self, modules: list[nn.Module]) -> list[nn.Module]:
+    def ended_before(self, modules: Sequence[nn.Module]) -> list[nn.Module]:
         """Return the outermost modules whose calls all ended when the first of `modules` began."""
         begin = next(i for i, (m, started) in enumerate(self.events) if started and m in modules)
         later = {module for module, _ in self.events[begin:]}
@@ -136,10 +130,10 @@ class Replay:
     Other dropouts stay off, and may be among what is stored.
     """
 
-    def __init__(self, module: nn.Module, order: Trace, dropouts: Mapping[str, nn.Module]) -> None:
-        self._dropouts = [m for m in dropouts.values() if isinstance(m, _DropoutNd)]
-        self.rates = {name: float(m.p) for name, m in zip(dropouts, self._dropouts, strict=True)}
-        ended = order.ended_before([*self._dropouts])
+    def __init__(self, module: nn.Module, order: Trace, dropouts: Mapping[str, _DropoutNd]) -> None:
+        self._dropouts = list(dropouts.values())
+        self.rates = {name: float(m.p) for name, m in dropouts.items()}
+        ended = order.ended_before(self._dropouts)
         self._unread = _read_by_replayed_only(module, ended)
         self._outputs: dict[nn.Module, list[Any]] = {m: [] for m in ended}
         self._recording = self._dropping = self._late = False
@@ -164,12 +158,6 @@ class Replay:
         finally:
             self._recording = False
 
-    @contextmanager
-    def play(self, p: float | None, rows: int) -> Iterator[None]:
-        """Make every pass over the recorded batch one with dropout."""
-        with self._remember(), self._drop(p, rows):
-            yield
-
     def _store(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._recording:
             self._late |= self._dropping
@@ -180,17 +168,22 @@ class Replay:
         self._dropping |= self._recording
 
     @contextmanager
-    def _remember(self) -> Iterator[None]:
-        """Make modules answer with the outputs of their last pass, call by call, repeatedly."""
+    def play(self, p: float | None, rows: int) -> Iterator[None]:
+        """Make every pass over the recorded batch one with dropout.
+
+        What was stored answers call by call, as often as it is asked.
+        """
         # A module that this batch also called after the dropout cannot answer from memory.
         stored = {} if self._late else self._outputs
         own = {m: {k: v for k, v in vars(m).items() if k == "forward"} for m in stored}
         hooks = {m: (m._forward_hooks, m._forward_pre_hooks) for m in stored}
         try:
             for m, outputs in stored.items():
-                m.forward = _player(tuple(outputs))
+                turns = itertools.cycle(tuple(outputs))
+                m.forward = lambda *args, turns=turns, **kwargs: clone(next(turns))
                 m._forward_hooks, m._forward_pre_hooks = OrderedDict(), OrderedDict()
-            yield
+            with self._drop(p, rows):
+                yield
         finally:
             for m in stored:
                 m._forward_hooks, m._forward_pre_hooks = hooks[m]
@@ -225,9 +218,9 @@ def clone(value: Any) -> Any:
     return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, value)
 
 
-def _named_dropouts(
+def _find_named_dropouts(
     module: nn.Module, ran: Mapping[_DropoutNd, str], sampling: Sampling
-) -> list[nn.Module]:
+) -> list[_DropoutNd]:
     """Return the dropouts that a sampling names, in the order they run."""
     every = dict(module.named_modules(remove_duplicate=False))  # by each of its names
     for name in sampling.layers:
@@ -243,12 +236,7 @@ def _named_dropouts(
             "`layers` must name dropouts with a rate above 0 where `p` is None, got "
             f"{ran[off[0]]!r} with 0. Leave it out, or set `p`."
         )
-    return [*chosen]
-
-
-def _player(outputs: tuple[Any, ...]) -> Callable[..., Any]:
-    turns = itertools.cycle(outputs)
-    return lambda *args, **kwargs: clone(next(turns))
+    return chosen
 
 
 def _read_by_replayed_only(module: nn.Module, ended: list[nn.Module]) -> set[nn.Module]:
