@@ -17,9 +17,9 @@ import numpy as np
 
 from snapsure._types import Floats
 from snapsure.evaluation import Board, Comparison, Result, compare
-from snapsure.paper.tables import published
+from snapsure.paper.tables import COMPARED, published
 from snapsure.report import pictures
-from snapsure.report.tables import Column, Table, to_markdown
+from snapsure.report.tables import Column, Table, signed, to_markdown
 from tools import charts, studies
 from tools.studies import (
     AES,
@@ -92,7 +92,6 @@ SUMMARY_ROWS = {
     "`SelfAdaptive`, a loss for the training itself": "SAT",
     "`Student` answering itself: one more training": "student",
     "for comparison: a second network, and the mean of both": BOTH,
-    "for comparison: label smoothing": "label smoothing",
 }
 PASSES_ROWS = (
     *(BOTH, "second network and the old, of the old answers"),
@@ -106,16 +105,10 @@ PASSES_ROWS = (
 def tabulate_readme(found: Comparison) -> str:
     """Tabulate what five methods gain over all tasks, for the README."""
     boards, pooled = list(found.boards.values()), _pooled(found)
-    rows = [
-        [
-            words,
-            f"{pooled[method].passes:.0f}",
-            f"{format_signed(pooled[method].saved.estimate)} %",
-            _count_better(boards, method),
-            cost,
-        ]
-        for words, (method, cost) in README_ROWS.items()
-    ]
+    rows = []
+    for words, (method, cost) in README_ROWS.items():
+        passes, saved = f"{pooled[method].passes:.0f}", format_signed(pooled[method].saved.estimate)
+        rows.append([words, passes, f"{saved} %", _count_better(boards, method), cost])
     heads = ["method", "passes per answer", "AURC reduced by", "better in", "what it needs"]
     return render_table(heads, rows)
 
@@ -209,6 +202,7 @@ SHORT_CHOICES = {
     "the mean of the snapshots' weights": "mean weights",
     "`Ensemble`: two networks, answering together": BOTH,
 }
+SUMMARY_HEADS = ("passes", "trainings", "better in", "percent less AURC, task by task")
 TASK_COLUMNS = {
     "AES": AES,
     "LES": LES,
@@ -238,31 +232,25 @@ ACCURACY_COLUMNS = {
 
 def tabulate_choices_short(tasks: Sequence[Task]) -> str:
     """Tabulate five methods: passes, trainings, in how many trainings each is better, its gain."""
-    rows = []
-    for words, method in SHORT_CHOICES.items():
-        some = [task for task in tasks if method in task.methods]
-        passes = format_range([task.mean(method, "passes") for task in some], "{:.0f}")
-        trainings = f"{np.mean([task.mean(method, 'trainings') for task in some]):.3g}"
-        gains = format_range([task.gain(method) for task in some], "{:+.1f}")
-        rows.append([words, passes, trainings, count_better(some, method), gains])
-    heads = ["method", "passes", "trainings", "better in", "percent less AURC, task by task"]
-    return render_table(heads, rows)
+    rows = [[words, *_summarise(tasks, method)] for words, method in SHORT_CHOICES.items()]
+    return render_table(["method", *SUMMARY_HEADS], rows)
 
 
 def tabulate_choices(tasks: Sequence[Task]) -> str:
     """Tabulate what you have, what to use, what it gained and what it costs."""
-    rows = []
-    for have, use, method in CHOICES:
-        some = [task for task in tasks if method in task.methods]
-        passes = format_range([task.mean(method, "passes") for task in some], "{:.0f}")
-        trainings = f"{np.mean([task.mean(method, 'trainings') for task in some]):.3g}"
-        gained = ["", ""]
-        if method != FINAL:
-            gains = [task.gain(method) for task in some]
-            gained = [count_better(some, method), format_range(gains, "{:+.1f}")]
-        rows.append([have, use, passes, trainings, *gained])
-    heads = ["you have", "use", "passes", "trainings", "better in"]
-    return render_table([*heads, "percent less AURC, task by task"], rows, words=2)
+    rows = [[have, use, *_summarise(tasks, method)] for have, use, method in CHOICES]
+    return render_table(["you have", "use", *SUMMARY_HEADS], rows, words=2)
+
+
+def _summarise(tasks: Sequence[Task], method: str) -> list[str]:
+    """Return the cells of a method under SUMMARY_HEADS, from the tasks that have it."""
+    some = [task for task in tasks if method in task.methods]
+    passes = format_range([task.mean(method, "passes") for task in some], "{:.0f}")
+    trainings = f"{np.mean([task.mean(method, 'trainings') for task in some]):.3g}"
+    if method == FINAL:
+        return [passes, trainings, "", ""]
+    gains = format_range([task.gain(method) for task in some], "{:+.1f}")
+    return [passes, trainings, count_better(some, method), gains]
 
 
 def count_better(tasks: Sequence[Task], method: str) -> str:
@@ -383,18 +371,14 @@ def tabulate_records(records: Mapping[str, Record], found: Comparison) -> str:
         one, row = records[name], found.boards[name][f"from {STARTS[0]}"]
         loss, error = one.loss.mean(axis=0), one.error.mean(axis=0)
         known = bool(np.isfinite(loss).all())
-        rows.append(
-            [
-                name,
-                format_percent(one.accuracy.mean(), 1),
-                " → ".join(f"{value:.2f}" for value in loss) if known else "not kept",
-                format_percent(one.fall.mean()) if known else "",
-                " → ".join(format_percent(value, 1) for value in error),
-                format_percent(-one.improvement.mean()),
-                format_gain(row),
-                " ".join(f"{gain:+.1f}" for gain in row.gains),
-            ]
-        )
+        cells = [name, format_percent(one.accuracy.mean(), 1)]
+        cells += [
+            " → ".join(f"{value:.2f}" for value in loss) if known else "not kept",
+            format_percent(one.fall.mean()) if known else "",
+        ]
+        cells += [" → ".join(format_percent(value, 1) for value in error)]
+        cells += [format_percent(-one.improvement.mean()), format_gain(row)]
+        rows.append([*cells, " ".join(f"{gain:+.1f}" for gain in row.gains)])
     heads = ["record", "right in training", "training loss, first → 0.4 T → last"]
     heads += ["of its fall, after 0.4 T", "wrong in test, 0.4 T → T", "of itself"]
     return render_table([*heads, "gain of AES, %", "gain of each, %"], rows)
@@ -407,27 +391,20 @@ def tabulate_rules(records: Mapping[str, Record], found: Comparison) -> str:
         "the training loss's fall after 0.4 T": lambda one: -one.fall,
         "the held-out error's fall after 0.4 T": lambda one: -one.improvement,
     }
-    names = _order_by_gain(records, found)
-    gains = {
-        name: np.array(found.boards[name][f"from {STARTS[0]}"].gains, np.float64) for name in names
-    }
+    start = f"from {STARTS[0]}"
     rows = []
     for words, rule in rules.items():
-        known = [name for name in names if np.isfinite(rule(records[name])).all()]
-        value, gained = (
-            np.concatenate([of(name) for name in known])
-            for of in (lambda name, rule=rule: rule(records[name]), gains.__getitem__)
-        )
-        worst = np.argsort(value, kind="stable")[: int((gained < 0).sum())]
+        values = {name: rule(records[name]) for name in _order_by_gain(records, found)}
+        values = {name: each for name, each in values.items() if np.isfinite(each).all()}
+        gains = [np.array(found.boards[name][start].gains, np.float64) for name in values]
         cells = ["too few"] * 3
-        if len(known) >= FEWEST:
-            means = [
-                [float(rule(records[name]).mean()) for name in known],
-                [float(gains[name].mean()) for name in known],
-            ]
-            losing = f"{int((gained[worst] < 0).sum())} of {len(worst)}"
-            cells = [f"{_spearman(*means):+.2f}", f"{_spearman(value, gained):+.2f}", losing]
-        rows.append([words, str(len(known)), *cells])
+        if len(values) >= FEWEST:
+            means = [[float(each.mean()) for each in some] for some in (values.values(), gains)]
+            value, gain = np.concatenate([*values.values()]), np.concatenate(gains)
+            worst = np.argsort(value, kind="stable")[: int((gain < 0).sum())]
+            losing = f"{int((gain[worst] < 0).sum())} of {len(worst)}"
+            cells = [f"{_spearman(*means):+.2f}", f"{_spearman(value, gain):+.2f}", losing]
+        rows.append([words, str(len(values)), *cells])
     heads = ["rule", "tasks that kept it", "rank correlation with the gain, tasks", "of networks"]
     return render_table([*heads, "networks where AES loses, among as many worst by it"], rows)
 
@@ -464,9 +441,9 @@ def tabulate_queries() -> str:
 
 def tabulate_image_networks() -> str:
     """Tabulate the image networks."""
+    shares = ("training_accuracy", "test_error")
     rows = [
-        [name, str(one["seed"])]
-        + [format_percent(one[key], 1) for key in ("training_accuracy", "test_error")]
+        [name, str(one["seed"]), *(format_percent(one[key], 1) for key in shares)]
         for name, trainings in studies.read_trainings("images").items()
         for one in trainings
     ]
@@ -540,26 +517,22 @@ PAPER_AVERAGED = {
     "mc_dropout": "MC-dropout, mean",
     "ensemble": "an ensemble",
 }
-PAPER_COMPARED = {
-    "pes_paper": "PES to the letter",
-    "pes": "PES",
-    "les": "LES (ours)",
-    "les_in_3": "LES in 3 passes (ours)",
-}
+PAPER_COMPARED = ("pes_paper", "pes", "les", "les_in_3")
+
+
+def _read_part(name: str, part: str) -> Any:
+    return json.loads((RESULTS / f"{name}-cpu-full" / f"{part}.json").read_text())
 
 
 def tabulate_paper() -> str:
     """Tabulate what AES, PES and LES gain: the paper's numbers, and ours."""
     heads, rows = ["percent less E-AURC"], [["*test error, %*"]]
     rows += [[f"AES of {of}"] for of in PAPER_AVERAGED.values()]
-    rows += [[of] for of in PAPER_COMPARED.values()]
+    rows += [[COMPARED[method]] for method in PAPER_COMPARED]
     for name, title in PAPER_SETS.items():
-        networks, first, third = (
-            json.loads((RESULTS / f"{name}-cpu-full" / f"{part}.json").read_text())
-            for part in ("networks", "table1", "table3")
-        )
+        first, third = _read_part(name, "table1"), _read_part(name, "table3")
         heads += [f"{title}: paper", "ours"]
-        wrong = [100 * share for share in networks["test_error"]]
+        wrong = [100 * share for share in _read_part(name, "networks")["test_error"]]
         paper = published()["validation_error_percent"][name]
         cells = [[f"*{paper}*", f"*{min(wrong):.1f} … {max(wrong):.1f}*"]]
         for kappa in PAPER_AVERAGED:
@@ -578,13 +551,12 @@ def tabulate_paper() -> str:
 def _format_ours(found: Mapping[str, Any], final: Mapping[str, Any]) -> str:
     """Return the gain with its interval on one line, bold where that excludes 0."""
     _, most, least = (-100 * end / final["eaurc"] for end in found["difference"])
-    written = f"{_minus(found['gain'])} ({_minus(least)} … {_minus(most)})"
-    written = written.replace(" ", "\N{NO-BREAK SPACE}")
+    written = f"{_minus(found['gain'])} ({_minus(least)} … {_minus(most)})".replace(" ", "\xa0")
     return f"**{written}**" if least * most > 0 else written
 
 
 def _minus(percent: float | None) -> str:
-    return "" if percent is None else f"{percent:+.1f}".replace("-", "−")
+    return "" if percent is None else signed(percent)
 
 
 def tabulate_published() -> str:
@@ -597,14 +569,11 @@ def tabulate_published() -> str:
         ):
             row = published()[table][name]["softmax"]
             rows.append([title, words, *_format_pair(row["baseline"], row[k])])
-        first, networks = (
-            json.loads((RESULTS / f"{name}-cpu-full" / f"{part}.json").read_text())
-            for part in ("table1", "networks")
-        )
+        first, count = _read_part(name, "table1"), _read_part(name, "networks")["networks"]
         for words, kappa in (("ours", "softmax"), ("our ensembles of two", "ensemble")):
             final, aes = (1e3 * first[kappa][kind]["eaurc"] for kind in ("final", "k30"))
             rows.append([title, words, *_format_pair(final, aes)])
-        rows[-2][1] += f", mean of {networks['networks']}"
+        rows[-2][1] += f", mean of {count}"
     return render_table(["data", "from", "softmax", "AES", "saved"], rows, words=2)
 
 

@@ -5,11 +5,11 @@ folder in `STUDIES`.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ _JUDGED = (
 )
 
 About = dict[str, list[dict[str, Any]]]
+T = TypeVar("T")
 
 
 def open_study(name: str) -> dict[str, list[Run]]:
@@ -54,7 +55,11 @@ def open_study(name: str) -> dict[str, list[Run]]:
 def read_trainings(study: str) -> About:
     """Read what a study's trainings recorded about themselves, by task."""
     found: About = json.loads((RESULTS / study / "contest.json").read_text())["trainings"]
-    return found
+    # A training of few passes is the plain one among several ways to train.
+    return {
+        name: [one.get("ways", {}).get("plain", one) for one in some]
+        for name, some in found.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,10 @@ def judge_tasks() -> list[Task]:
     for study in STUDIES:
         about = json.loads((RESULTS / study / "contest.json").read_text())
         repeated = about.get("known", {}).values()  # the same trainings, on more examples
+        trainings = read_trainings(study)
         for name, runs in open_study(study).items():
             if name not in repeated:
-                plain = [one.get("ways", {}).get("plain", one) for one in about["trainings"][name]]
-                right = [float(one["training_accuracy"]) for one in plain]
+                right = [float(one["training_accuracy"]) for one in trainings[name]]
                 found.append(_judge_task(f"{study}/{name}", right, runs))
     return found
 
@@ -177,17 +182,20 @@ def open_networks() -> dict[str, list[Run]]:
     """Read every archived network with κ of its snapshots, by task."""
     contrast = [Run(table) for table in Experiment.open(CONTRAST_FOLDER).tables]
     return {
-        **open_study("intents"),
-        **open_study("images"),
-        **open_study("contest"),
+        **_gather(open_study, "intents", "images", "contest"),
         CONTRAST: contrast,
-        **{f"{name} (few passes)": runs for name, runs in open_study("passes").items()},
-        **{_rename_regime(name): runs for name, runs in open_study("regime").items()},
+        **_gather(open_study, "passes", "regime"),
     }
 
 
-def _rename_regime(name: str) -> str:
-    return name.removesuffix("-cpu-full") + " (all images)"
+def _gather(read: Callable[[str], Mapping[str, T]], *names: str) -> dict[str, T]:
+    """Return what is read of several studies, by task; a suffix tells tasks of one name apart."""
+    suffix = {"passes": " (few passes)", "regime": " (all images)"}
+    return {
+        task.removesuffix("-cpu-full") + suffix.get(study, ""): found
+        for study in names
+        for task, found in read(study).items()
+    }
 
 
 def compare_starts(runs: Mapping[str, Sequence[Run]]) -> Comparison:
@@ -233,16 +241,7 @@ class Record:
 
 def read_records(runs: Mapping[str, Sequence[Run]]) -> dict[str, Record]:
     """Read what is known of the trainings, by task."""
-    trainings = {
-        **read_trainings("intents"),
-        **read_trainings("images"),
-        **read_trainings("contest"),
-        **{
-            f"{name} (few passes)": [one["ways"]["plain"] for one in some]
-            for name, some in read_trainings("passes").items()
-        },
-        **{_rename_regime(name): some for name, some in read_trainings("regime").items()},
-    }
+    trainings = _gather(read_trainings, "intents", "images", "contest", "passes", "regime")
     records = {}
     for name, some in trainings.items():
         logs = [[row["loss"] for row in one.get("log", ()) if "loss" in row] for one in some]

@@ -175,7 +175,7 @@ def test_ensembles_of_two_machines_stand_beside_each_other_the_largest_alone():
         table.errors.mean(),
         other.errors.mean(),
     ]
-    names = [row[0] for row in tabulate_networks(both).rows]
+    names = [row[0] for row in tabulate_networks(both).table.rows]
     assert names[-2:] == ["ensemble of 0, 1", "ensemble of 2, 10"]
     assert [*trained(4, 5, 6, ensemble=(4, 5, 6)).beside(both).ensembles] == [(4, 5, 6)]
     assert [*two.beside(trained(4, 5, 6, ensemble=(4, 5, 6))).ensembles] == [(4, 5, 6)]

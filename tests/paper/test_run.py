@@ -233,7 +233,7 @@ def test_another_experiment_in_the_folder_is_refused(done, cifar):
 
 def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
     folder, _, _ = done
-    options = ("--dataset", "cifar10", "--scale", "cpu-underfitted", "--data", cifar)
+    options = ("--dataset", "cifar10", "--scale", "cpu-full", "--data", cifar)
     result = run("train", *options, "--out", "mine", cwd=folder)
     assert result.returncode == 2
     assert "got mine, which holds another experiment" in result.stderr

@@ -34,15 +34,15 @@ def test_all_is_every_part():
 
 
 def test_the_papers_numbers_stand_beside_ours(shown):
-    rows = {name: [" ".join(row) for row in part.rows] for name, part in shown.items()}
+    rows = {name: [" ".join(row) for row in part.table.rows] for name, part in shown.items()}
     papers = {name: [row for row in each if "paper" in row] for name, each in rows.items()}
     assert papers["table1"] == [
         " paper 50.97 41.64 (+18.3 %) 39.90 (+21.7 %) 39.68 (+22.2 %)",
         " paper 47.68 49.45 (−3.7 %) 46.56 (+2.3 %) 46.50 (+2.5 %)",
         " paper, 5 networks 34.73 31.10 (+10.5 %) 30.72 (+11.5 %) 30.75 (+11.5 %)",
     ]
-    assert shown["table3"].heads[-2:] == ["paper", "its gain"]
-    assert {row[1]: row[-2:] for row in shown["table3"].rows} == {
+    assert shown["table3"].table.heads[-2:] == ["paper", "its gain"]
+    assert {row[1]: row[-2:] for row in shown["table3"].table.rows} == {
         "final": ["51.32 ± 0.43", ""],
         "AES": ["", ""],
         "PES": ["", ""],
@@ -58,7 +58,7 @@ def test_the_papers_numbers_stand_beside_ours(shown):
 
 
 def test_ours_is_times_a_thousand_with_its_interval(shown):
-    content, rows = shown["table1"].content["softmax"], shown["table1"].rows
+    content, rows = shown["table1"].content["softmax"], shown["table1"].table.rows
     assert rows[0][:3] == ["softmax", "ours, mean of 2", f"{content['final']['eaurc'] * 1e3:.2f}"]
     _, low, high = content["k30"]["difference"]
     expected = f"{low * 1e3:+.2f} … {high * 1e3:+.2f}".replace("-", "−")
@@ -67,7 +67,7 @@ def test_ours_is_times_a_thousand_with_its_interval(shown):
 
 def test_every_table_has_all_its_cells(shown):
     for name, part in shown.items():
-        assert {len(row) for row in part.rows} == {len(part.heads)}, name
+        assert {len(row) for row in part.table.rows} == {len(part.table.heads)}, name
 
 
 def test_a_terminal_shows_every_number_of_many_networks(experiment):
@@ -79,7 +79,7 @@ def test_a_terminal_shows_every_number_of_many_networks(experiment):
         console.print(to_terminal(part.table))
         lines = console.file.getvalue().splitlines()
         written = {cell.strip() for line in lines for cell in line.split("│")[1:-1]}
-        cells = {line for row in part.rows for cell in row for line in cell.split("\n")}
+        cells = {line for row in part.table.rows for cell in row for line in cell.split("\n")}
         assert cells <= written
 
 
@@ -100,7 +100,7 @@ def test_a_title_says_which_k_ask_for_more_snapshots_than_there_are():
     ):
         shown = tables.compute(Experiment(about, [every], apart=apart), ["table1"])["table1"]
         title = "Table 1: E-AURC ×10³ of AES (cifar100, scale cpu-full, one network)"
-        assert shown.title == f"{title}; {note}"
+        assert shown.table.title == f"{title}; {note}"
 
 
 def test_written_files(experiment, tmp_path):
@@ -110,7 +110,7 @@ def test_written_files(experiment, tmp_path):
         "table1.md", "table1.json", "figure1.png", "figure2.png", "figure3.png",
     ]  # fmt: skip
     lines = (tmp_path / "table1.md").read_text().splitlines()
-    assert lines[0] == f"### {shown['table1'].title}"
+    assert lines[0] == f"### {shown['table1'].table.title}"
     assert len({line.count("|") for line in lines[2:]}) == 1
     content = json.loads((tmp_path / "table1.json").read_text())
     assert content["softmax"]["networks"] == 2
@@ -152,4 +152,6 @@ def test_a_row_says_of_which_networks_it_is():
 
 
 def _whose(experiment, table):
-    return {row[0]: row[1] for row in tables.compute(experiment, [table])[table].rows if row[0]}
+    return {
+        row[0]: row[1] for row in tables.compute(experiment, [table])[table].table.rows if row[0]
+    }

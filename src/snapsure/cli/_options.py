@@ -74,7 +74,7 @@ Scale = Annotated[
     str,
     typer.Option(
         help="paper (a GPU, days), cpu-full (all images, an hour a network), cpu (a part of the "
-        "images, half an hour); cpu-full-underfitted and cpu-underfitted, their contrasts."
+        "images, half an hour); cpu-full-underfitted, the contrast of cpu-full."
     ),
 ]
 DataFolder = Annotated[

@@ -102,12 +102,19 @@ class Experiment:
 
     def check_beside(self, others: Mapping[str, Any]) -> None:
         """Refuse networks of another data set, scale or recipe, or of the same seeds."""
-        kinds = [(one["dataset"], one["scale"], _recipe(one)) for one in (self.about, others)]
-        seeds = [*self.seeds, *_seeds(others)]
-        if kinds[0] != kinds[1] or len(set(seeds)) < len(seeds):
+        # JSON has lists for the recipe's tuples.
+        kinds = [
+            (one["dataset"], one["scale"], json.dumps(one.get("recipe"), sort_keys=True))
+            for one in (self.about, others)
+        ]
+        if kinds[0] != kinds[1] or {*self.seeds} & {*_seeds(others)}:
+            ours, theirs = (
+                f"{one['dataset']} at scale {one['scale']}, seeds {str(_seeds(one))[1:-1]}"
+                for one in (self.about, others)
+            )
             raise InvalidInput(
                 "--beside must be results of other seeds, of the same data set, scale and recipe, "
-                f"got {_words(self.about)} for {_words(others)}. Choose other results."
+                f"got {ours} for {theirs}. Choose other results."
             )
 
     @property
@@ -135,15 +142,6 @@ class Experiment:
 
 def _seeds(about: Mapping[str, Any]) -> list[int]:
     return list(about["seeds"] if "seeds" in about else range(len(about["networks"])))
-
-
-def _recipe(about: Mapping[str, Any]) -> Any:
-    return json.loads(json.dumps(about.get("recipe")))  # tuples as lists, as in a file
-
-
-def _words(about: Mapping[str, Any]) -> str:
-    seeds = ", ".join(map(str, _seeds(about)))
-    return f"{about['dataset']} at scale {about['scale']}, seeds {seeds}"
 
 
 def _seed(i: int, kappa: str | None = None) -> str:

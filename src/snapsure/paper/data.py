@@ -91,19 +91,11 @@ class Images:
 def load(
     name: str, part: str, folder: Path | None = None, progress: Progress | None = None
 ) -> Images:
-    """Read the `train` or `test` part of a data set; the first time, decode it.
+    """Read the "train" or "test" part of a data set; the first time, decode it.
 
-    Parameters
-    ----------
-    name : str
-        One of `DATA_SETS`.
-    part : "train" or "test"
-        ImageNet's "test" is its validation set: the labels of its test set are not public.
-    folder : path, optional
-        Parquet files as the hub has them (`train*.parquet`, in the folder or below it), or, for
-        images in files, `train/<class>/<image>`. By default, the data set comes from the hub.
-    progress : callable, optional
-        Called with the number of images decoded, and with the total.
+    ImageNet's "test" is its validation set: the labels of its test set are not public. `folder` has
+    parquet files as the hub has them (`train*.parquet`, in it or below), or images in files,
+    `train/<class>/<image>`. Without a folder, the data set comes from the hub.
     """
     data = find(name)
     split = data.test if part == "test" else "train"
@@ -177,7 +169,6 @@ def _read_folder(data: DataSet, split: str, folder: Path) -> _Source:
 
 def _read_parquet(data: DataSet, files: list[Path]) -> _Source:
     parquet = _import_extra("pyarrow.parquet")
-
     opened = [parquet.ParquetFile(file) for file in files]
     for file, content in zip(files, opened, strict=True):
         missing = {data.image, data.label} - set(content.schema_arrow.names)

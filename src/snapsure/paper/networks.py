@@ -46,17 +46,10 @@ class Pixels(nn.Module):
 def vgg16(
     classes: int, *, width: int = 64, dropout: tuple[float, float, float] = (0.3, 0.4, 0.5)
 ) -> nn.Sequential:
-    """VGG-16 for 32 × 32 images; 15.0 million weights at width 64.
+    """VGG-16 for 32 × 32 images; 15.0 million weights at width 64, the first block's channels.
 
-    Parameters
-    ----------
-    classes : int
-        Outputs.
-    width : int
-        Channels of the first block; the last has eight times as many.
-    dropout : three floats
-        After the first convolution, after the others but each block's last, and around the hidden
-        layer; 0 leaves the layer out.
+    The rates of `dropout` are those after the first convolution, after the others but each block's
+    last, and around the hidden layer; 0 leaves a layer out.
     """
     first, other, head = dropout
     layers: list[nn.Module] = []
@@ -124,17 +117,8 @@ def quick(classes: int, *, width: int = 32, dropout: float = 0.5) -> nn.Sequenti
     """Seven convolutions for 32 × 32 images; 1.9 million weights at width 32.
 
     A sixth of VGG-16's multiplications: each block pools right after its first convolution, most
-    channels are where images are small already, and the first layer needs no training.
-
-    Parameters
-    ----------
-    classes : int
-        Outputs.
-    width : int
-        Channels of the first block; the others have four and eight times as many, the last
-        convolution 16 times.
-    dropout : float
-        After the hidden layer; 0 leaves the layer out.
+    channels are where images are small already, and the first layer needs no training. `dropout`
+    follows the hidden layer; 0 leaves it out.
     """
     layers: list[nn.Module] = [Whitening(), nn.ReLU(inplace=True)]
     channels = 24

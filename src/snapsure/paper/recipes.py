@@ -107,18 +107,6 @@ CPU = Recipe(
     learning_rate=0.05,
 )
 
-# The contrast: twice the images, the paper's augmentation and its dropout in the head, and the
-# same network never fits its training set. Softmax response alone, from the recorded logits.
-CPU_UNDERFITTED = replace(
-    CPU,
-    augmentation=VGG.augmentation,
-    dropout=(0.0, 0.0, 0.5),
-    images=20_000,
-    networks=1,
-    neighbours=None,
-    passes=None,
-)
-
 # For two cores and an hour: all images, a network made for speed, 18 passes over the images with
 # three snapshots each. The paper's effect belongs to networks that fit their training set: flips
 # alone, less dropout than the paper's, and a rate that is halved six times, not the paper's twelve,
@@ -154,7 +142,6 @@ CPU_FULL_UNDERFITTED = replace(
 _PAPER = {"cifar10": VGG, "cifar100": VGG, "svhn": VGG_DIGITS, "imagenet-1k": RESNET}
 _SMALL = {
     "cpu": CPU,
-    "cpu-underfitted": CPU_UNDERFITTED,
     "cpu-full": CPU_FULL,
     "cpu-full-underfitted": CPU_FULL_UNDERFITTED,
 }

@@ -9,11 +9,10 @@ as the interval of the mean.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,20 +56,11 @@ _AES = {f"k{k}": Method(f"AES (k={k})", partial(AES, k)) for k in AVERAGED}
 _AES_HEADS = ["κ", "", "final", *(f"AES k={k}" for k in AVERAGED)]
 
 
-@dataclass(frozen=True)
-class PaperTable:
+class PaperTable(NamedTuple):
     """A table of the paper: numbers for programs, and rows of text for people."""
 
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
     content: Content
-
-    @property
-    def table(self) -> Table:
-        """The rows as a table, the first two columns being text."""
-        columns = [Column(head, text=i < 2) for i, head in enumerate(self.heads)]
-        return Table(columns, self.rows, self.title)
+    table: Table
 
 
 def select_parts(what: str) -> list[str]:
@@ -97,7 +87,7 @@ def write(
     _files.make_folder(folder)
     paths = []
     for name, part in made.items():
-        page = f"### {part.title}\n\n{to_markdown(part.table)}"
+        page = f"### {part.table.title}\n\n{to_markdown(part.table)}"
         numbers = json.dumps(part.content, indent=1) + "\n"
         for ending, text in (("md", page), ("json", numbers)):
             paths.append(folder / f"{name}.{ending}")
@@ -129,7 +119,7 @@ def tabulate_networks(experiment: Experiment) -> PaperTable:
         [f"ensemble of {_list(of)}", "", "", f"{share:.1%}"] for of, share in ensembles.items()
     ]
     heads = ["network", "", "right in training", "wrong in test"]
-    return PaperTable(f"The networks: {_describe(experiment)}", heads, rows, content)
+    return PaperTable(content, _table(f"The networks: {_describe(experiment)}", heads, rows))
 
 
 def tabulate_table1(experiment: Experiment) -> PaperTable:
@@ -153,7 +143,7 @@ def tabulate_table1(experiment: Experiment) -> PaperTable:
                 cells = [_with_gain(theirs[key], base) if key in theirs else "" for key in _AES]
                 rows.append(["", _theirs(whose, name), f"{base:.2f}", *cells])
     title = f"Table 1: E-AURC ×10³ of AES ({_describe(experiment)}){_say_fewer(experiment)}"
-    return PaperTable(title, _AES_HEADS, rows, content)
+    return PaperTable(content, _table(title, _AES_HEADS, rows))
 
 
 def _say_fewer(experiment: Experiment) -> str:
@@ -208,7 +198,7 @@ def tabulate_table2(experiment: Experiment) -> PaperTable:
         rows += [ours, spread, *([theirs] if name in paper else [])]
     heads = ["κ", "", "NLL final", "NLL AES k=30", "gain", "Brier final", "Brier AES k=30", "gain"]
     title = f"Table 2: after Platt scaling on half the examples ({_describe(experiment)})"
-    return PaperTable(title, heads, rows, content)
+    return PaperTable(content, _table(title, heads, rows))
 
 
 def _calibrate_half(table: ScoreTable, kappa: str, make: type[Estimator], seed: int) -> Judged:
@@ -254,7 +244,7 @@ def tabulate_table3(experiment: Experiment) -> PaperTable:
         f"Table 3: E-AURC ×10³, {SPLITS} splits 70/30, ± standard error over the splits "
         f"({_describe(experiment)})"
     )
-    return PaperTable(title, heads, rows, content)
+    return PaperTable(content, _table(title, heads, rows))
 
 
 def tabulate_table4(experiment: Experiment) -> PaperTable:
@@ -280,7 +270,7 @@ def tabulate_table4(experiment: Experiment) -> PaperTable:
     title = f"Table 4: E-AURC ×10³ ± standard error over trainings ({_describe(experiment)})"
     if not content:
         title += ": one training has none"
-    return PaperTable(title, _AES_HEADS, rows, content)
+    return PaperTable(content, _table(title, _AES_HEADS, rows))
 
 
 def tabulate_saturation(experiment: Experiment) -> PaperTable:
@@ -312,7 +302,7 @@ def tabulate_saturation(experiment: Experiment) -> PaperTable:
         rows.append([name, f"{_mean(ones):.1%}", *areas, _percent(gain), _gains(gains)])
     heads = ["softmax", "κ = 1.0", "final", "AES k=30", "gain", "gain of each, %"]
     title = f"Saturation: E-AURC ×10³ of an exact softmax and of float32 ({_describe(experiment)})"
-    return PaperTable(title, heads, rows, content)
+    return PaperTable(content, _table(title, heads, rows))
 
 
 def tabulate_motivation(experiment: Experiment) -> PaperTable:
@@ -337,7 +327,8 @@ def tabulate_motivation(experiment: Experiment) -> PaperTable:
     heads = ["κ", "seed", "surer half: best epoch", "best", "final"]
     heads += ["less sure half: best epoch", "best", "final"]
     last = experiment.tables[0].epochs[-1]
-    return PaperTable(f"E-AURC ×10³ of both halves along {last} epochs", heads, rows, content)
+    title = f"E-AURC ×10³ of both halves along {last} epochs"
+    return PaperTable(content, _table(title, heads, rows))
 
 
 TABLES: dict[str, Callable[[Experiment], PaperTable]] = {
@@ -362,6 +353,11 @@ def _read_paper(experiment: Experiment, table: str) -> Content:
     name = experiment.about["dataset"].removesuffix("-1k")
     content: Content = published()[table].get(name, {})
     return content
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Make a table whose first two columns are text."""
+    return Table([Column(head, text=i < 2) for i, head in enumerate(heads)], rows, title)
 
 
 def _group(experiment: Experiment) -> Iterator[tuple[str, Sequence[ScoreTable], str]]:
