@@ -14,7 +14,7 @@ from torch import nn
 
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import MCDropout, Recorder, SnapshotStore, SoftmaxResponse, score
-from snapsure.networks._network import Network, private_copy
+from snapsure.networks._network import Network, copy_network
 
 BATCH = 256
 
@@ -88,7 +88,7 @@ def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:
     model, images = convolutions(everywhere=everywhere), torch.randn(BATCH // 4, 3, 32, 32)
     y_hat = np.zeros(len(images), dtype=np.int64)
     kappa = MCDropout(passes=100, layers=layers)
-    network = Network(private_copy(model), [kappa])
+    network = Network(copy_network(model), [kappa])
     network.probe(images[:2])
     loop = copy.deepcopy(model).eval()
     list(loop)[-2].train()

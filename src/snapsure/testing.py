@@ -15,7 +15,7 @@ from torch import nn
 from snapsure.errors import InvalidInput, NotFitted
 from snapsure.kappas import SoftmaxResponse
 from snapsure.networks._data import Rows
-from snapsure.networks._network import Network, private_copy
+from snapsure.networks._network import Network, copy_network
 from snapsure.scoring import LocalExecutor, score
 from snapsure.snapshots import SnapshotStore
 from snapsure.table import ScoreTable
@@ -24,7 +24,7 @@ from snapsure.table import ScoreTable
 def kappa_of(kappa, model, inputs, y_hat, batch_size=256):
     """Compute κ of a network for some inputs, through the contract alone."""
     rows = Rows.of(inputs, "data")
-    network = Network(private_copy(model), [kappa])
+    network = Network(copy_network(model), [kappa])
     values = []
     with torch.inference_mode(), TemporaryDirectory() as folder:
         kappa.prepare([network], [Path(folder)])

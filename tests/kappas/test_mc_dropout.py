@@ -9,7 +9,7 @@ from torch import nn
 
 from snapsure import MCDropout, SoftmaxResponse
 from snapsure.errors import InvalidInput
-from snapsure.networks._network import Network, private_copy
+from snapsure.networks._network import Network, copy_network
 from snapsure.testing import KappaContract, kappa_of, small_network
 from tests.support.dropout import (
     MODELS,
@@ -93,7 +93,7 @@ def test_confident_points_stay_apart():
         model[1].weight.copy_(torch.tensor([[1.0], [0.0]]).expand(2, 64))
     inputs = torch.linspace(0.3, 0.35, 40)[:, None].expand(40, 64)
     kappa = MCDropout(PASSES)
-    network = Network(private_copy(model), [kappa])
+    network = Network(copy_network(model), [kappa])
     network.probe(inputs[:2])
     with torch.inference_mode():
         forward = network.run(inputs)

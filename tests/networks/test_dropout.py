@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from snapsure import MCDropout, SoftmaxResponse
-from snapsure.networks._network import Network, private_copy
+from snapsure.networks._network import Network, copy_network
 from snapsure.testing import kappa_of, small_network
 from tests.support.dropout import (
     MODELS,
@@ -58,7 +58,7 @@ def test_several_in_one_pass_are_as_each_alone():
     ]
     alone = [kappa_of(kappa, model, inputs, y_hat) for kappa in kappas]
     for order in (range(len(kappas)), range(len(kappas))[::-1]):
-        network = Network(private_copy(model), kappas)
+        network = Network(copy_network(model), kappas)
         network.probe(inputs[:2])
         with torch.inference_mode():
             for _ in range(2):
@@ -70,7 +70,7 @@ def test_several_in_one_pass_are_as_each_alone():
 def test_what_a_pass_without_dropout_is_asked_for_is_not_disturbed():
     model, inputs, y_hat = Residual(), torch.randn(12, 5), np.arange(12) % 4
     kappa = MCDropout(3, layers="last")
-    network = Network(private_copy(model), [kappa, MCDropout(3)])
+    network = Network(copy_network(model), [kappa, MCDropout(3)])
     network.probe(inputs[:2])
     with torch.inference_mode():
         forward = network.run(inputs)
@@ -83,7 +83,7 @@ def test_what_a_pass_without_dropout_is_asked_for_is_not_disturbed():
 def test_a_layer_that_only_some_batches_use_late_is_not_replayed():
     torch.manual_seed(3)
     model, inputs, y_hat = SometimesLate(), torch.randn(12, 5), np.arange(12) % 4
-    network = Network(private_copy(model), [MCDropout(PASSES)])
+    network = Network(copy_network(model), [MCDropout(PASSES)])
     network.probe(torch.zeros(2, 5))
     with torch.inference_mode():
         ours = MCDropout(PASSES, seed=7).score(network.run(inputs), y_hat, None)
@@ -122,7 +122,7 @@ def counted(network, names):
 )
 def test_what_dropout_cannot_change_runs_once_per_batch(layers, middle):
     kappa = MCDropout(10, layers=layers)
-    network = Network(private_copy(two_dropouts()), [kappa])
+    network = Network(copy_network(two_dropouts()), [kappa])
     network.probe(torch.zeros(2, 5))
     calls = counted(network, ["0.0", "2.0", "4"])
     with torch.inference_mode():
@@ -132,7 +132,7 @@ def test_what_dropout_cannot_change_runs_once_per_batch(layers, middle):
 
 def test_statistics_of_the_same_masks_share_their_passes():
     kappas = [MCDropout(10, statistic=statistic) for statistic in STATISTICS]
-    network = Network(private_copy(two_dropouts()), kappas)
+    network = Network(copy_network(two_dropouts()), kappas)
     network.probe(torch.zeros(2, 5))
     calls = counted(network, ["4"])
     with torch.inference_mode():

@@ -10,10 +10,8 @@ from torch.utils.data import Dataset
 from snapsure import Ensemble, MCDropout, NNDistance, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
 from snapsure.scoring import LocalExecutor, _plan
-from snapsure.scoring._executor import Executor
+from snapsure.scoring._executor import Executor, Queue, Worker
 from snapsure.scoring._plan import Piece, make_plan
-from snapsure.scoring._queue import Queue
-from snapsure.scoring._worker import Worker
 from tests.support.folders import read_files
 
 

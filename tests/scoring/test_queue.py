@@ -7,8 +7,8 @@ import pytest
 from snapsure import NNDistance, SoftmaxResponse
 from snapsure.errors import ScoringFailed
 from snapsure.scoring import _plan
+from snapsure.scoring._executor import Queue
 from snapsure.scoring._plan import Done, Piece, make_plan
-from snapsure.scoring._queue import Queue
 
 
 @pytest.fixture

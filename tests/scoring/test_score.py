@@ -309,7 +309,7 @@ def test_interrupted_it_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
     whole, part = tmp_path / "whole", tmp_path / "part"
     score(*arguments, out=whole, **options)
 
-    from snapsure.scoring._worker import Worker
+    from snapsure.scoring._executor import Worker
 
     do, done = Worker.do, []
 

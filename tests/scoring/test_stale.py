@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from snapsure import NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
 from snapsure.scoring import LocalExecutor
-from snapsure.scoring._worker import Worker
+from snapsure.scoring._executor import Worker
 from tests.support.folders import read_files
 from tests.support.problem import refusal
 

@@ -84,13 +84,7 @@ class Rows(ABC):
         return [(low, min(low + size, self.n)) for low in range(0, self.n, size)]
 
     def take(self, index: Ints) -> Batch:
-        """Return some rows, in this order, as a batch.
-
-        Raises
-        ------
-        InvalidInput
-            If the data can only be read from its beginning.
-        """
+        """Return some rows, in this order, as a batch."""
         raise InvalidInput(
             f"`{self.name}` must give any of its rows when asked, got an iterable data set. Pass a "
             "map-style one, or arrays."
@@ -115,10 +109,10 @@ class Rows(ABC):
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells these rows from most others, by some of their batches."""
+        """Return what identifies these rows, by some of their batches."""
         if self._identity is None:
             digest, labelled = Digest(), False
-            for inputs, labels in self._sampled():
+            for inputs, labels in self._sample_batches():
                 labelled = labels is not None
                 digest.add(inputs, labels)
             self._identity = {
@@ -130,7 +124,7 @@ class Rows(ABC):
         return self._identity
 
     def whole_identity(self) -> dict[str, Any]:
-        """Return what tells these rows from all others. It reads them every time."""
+        """Return what identifies these rows, by all of them, which are read every time."""
         return {**self.identity(), "content": self.digest(0, self.n)}
 
     def digest(
@@ -143,7 +137,7 @@ class Rows(ABC):
             advance(row_count(inputs))
         return digest.hex()
 
-    def _sampled(self) -> Iterator[Batch]:
+    def _sample_batches(self) -> Iterator[Batch]:
         """Yield eight batches, the first and the last among them."""
         last = (self.n - 1) // self.batch_size
         chosen = np.unique(np.linspace(0, last, _SAMPLED).astype(int)) * self.batch_size
@@ -196,7 +190,7 @@ class _Loaded(Rows):
         rows = [self._loader.dataset[int(i)] for i in index]
         return split(self._loader.collate_fn(rows), self.name)
 
-    def _sampled(self) -> Iterator[Batch]:
+    def _sample_batches(self) -> Iterator[Batch]:
         """Read the first batch twice, because a data set may augment at random."""
         first = (0, min(self.batch_size, self.n))
         if self.digest(*first) != self.digest(*first):
@@ -204,7 +198,7 @@ class _Loaded(Rows):
                 f"`{self.name}` must give the same rows at every pass, got other values at the "
                 "second reading. Switch off shuffling and random augmentation."
             )
-        return super()._sampled()
+        return super()._sample_batches()
 
 
 class _Stream(Rows):
@@ -249,7 +243,7 @@ class _Stream(Rows):
             if start < at >= stop < self.n:
                 return
 
-    def _sampled(self) -> Iterator[Batch]:
+    def _sample_batches(self) -> Iterator[Batch]:
         """Yield all batches, because none can be read alone."""
         return self.batches()
 
@@ -261,10 +255,10 @@ class _Arrays(Rows):
         pair = isinstance(data, tuple | list) and len(data) == 2
         inputs, labels = data if pair else (data, None)
         if isinstance(data, Mapping):
-            inputs, labels = _by_name(data)
+            inputs, labels = _pop_labels(data)
         refuse_unusual(inputs, name)
-        self._inputs = _map(lambda leaf: _array(leaf, name), _plain(inputs))
-        self._labels = None if labels is None else _labels(labels, name)
+        self._inputs = _map(lambda leaf: _read_array(leaf, name), _to_dict(inputs))
+        self._labels = None if labels is None else _read_labels(labels, name)
         sizes = [len(leaf) for leaf in tree_leaves(self._inputs, is_leaf=is_words)]
         if len({*sizes}) != 1:
             raise InvalidInput(
@@ -282,14 +276,14 @@ class _Arrays(Rows):
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         for low in range(start, stop, self.batch_size):
             part = slice(low, min(low + self.batch_size, stop))
-            inputs = _map(_tensor, _map(itemgetter(part), self._inputs))
+            inputs = _map(_to_tensor, _map(itemgetter(part), self._inputs))
             yield inputs, None if self._labels is None else self._labels[part]
 
     def take(self, index: Ints) -> Batch:
         def some(leaf: Any) -> Any:
             return [leaf[i] for i in index] if is_words(leaf) else leaf[index]
 
-        inputs = _map(_tensor, _map(some, self._inputs))
+        inputs = _map(_to_tensor, _map(some, self._inputs))
         return inputs, None if self._labels is None else self._labels[index]
 
 
@@ -297,21 +291,21 @@ def split(batch: Any, name: str) -> Batch:
     """Split a batch into inputs and labels."""
     inputs: Any
     if isinstance(batch, Mapping):
-        inputs, labels = _by_name(batch)
+        inputs, labels = _pop_labels(batch)
     elif isinstance(batch, Tensor):
         inputs, labels = batch, None
     elif isinstance(batch, Sequence) and len(batch) in (1, 2):
-        inputs, labels = _plain(batch[0]), batch[1] if len(batch) == 2 else None
+        inputs, labels = _to_dict(batch[0]), batch[1] if len(batch) == 2 else None
     else:
         raise InvalidInput(
             f"`{name}` must give batches of inputs, (inputs, labels) or a dict with 'labels' or "
             f"'y', got {type(batch).__name__}. Write a collate_fn that does."
         )
     refuse_unusual(inputs, name)
-    return inputs, None if labels is None else _labels(labels, name)
+    return inputs, None if labels is None else _read_labels(labels, name)
 
 
-def _by_name(batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+def _pop_labels(batch: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     inputs = dict(batch)
     named = next((known for known in LABELS if known in inputs), None)
     labels = None if named is None else inputs.pop(named)
@@ -384,7 +378,7 @@ def to_device(inputs: Any, device: torch.device) -> Any:
     return move(inputs) if isinstance(inputs, Tensor) else _map(move, inputs)
 
 
-def _array(value: Any, name: str) -> Any:
+def _read_array(value: Any, name: str) -> Any:
     """Return a tensor as it is, or an array that stays where it is, even on a disk."""
     if is_words(value):
         return value
@@ -397,7 +391,7 @@ def _array(value: Any, name: str) -> Any:
     return array
 
 
-def _tensor(value: Any) -> Any:
+def _to_tensor(value: Any) -> Any:
     """Convert rows of NumPy for PyTorch."""
     if not isinstance(value, np.ndarray):
         return value
@@ -408,7 +402,7 @@ def _tensor(value: Any) -> Any:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-def _labels(value: Any, name: str) -> Ints:
+def _read_labels(value: Any, name: str) -> Ints:
     labels = _validate.class_numbers(value, f"labels of {name}")
     if labels.ndim != 1:
         raise InvalidInput(
@@ -418,7 +412,7 @@ def _labels(value: Any, name: str) -> Ints:
     return labels
 
 
-def _plain(inputs: Any) -> Any:
+def _to_dict(inputs: Any) -> Any:
     """Return inputs by name as a dict: PyTorch does not know the mappings of tokenizers."""
     return dict(inputs) if isinstance(inputs, Mapping) else inputs
 

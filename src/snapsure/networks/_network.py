@@ -41,7 +41,7 @@ class Network(Snapshot):
         device: torch.device | None = None,
     ) -> None:
         kappas = list(kappas)
-        self.module, self.device = module, device or device_of(module)
+        self.module, self.device = module, device or choose_device(module)
         self.epoch: int | None = None  # of the snapshot that it holds
         self.classes: int | None = None  # known after probing
         self.changes_inputs = False  # whether a pass changes its inputs in place
@@ -52,13 +52,13 @@ class Network(Snapshot):
         self._stores = False  # whether the current pass is the one whose embeddings are stored
 
     @property
-    def probed(self) -> bool:
+    def is_probed(self) -> bool:
         """Whether it is known how the module runs."""
         return self.classes is not None
 
     def probe(self, inputs: Any) -> None:
         """Run two rows of a batch to see how the module works, unless that is known."""
-        if self.probed:
+        if self.is_probed:
             return
         with torch.inference_mode(False):  # tensors of inference mode do not count their changes
             sample = clone(first_rows(to_device(inputs, self.device)))
@@ -271,9 +271,9 @@ def refuse_no_network(model: Any) -> None:
     )
 
 
-def private_copy(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+def copy_network(model: nn.Module, device: torch.device | None = None) -> nn.Module:
     """Return a copy for evaluation, on a device or the best one."""
-    device = device or device_of(model)
+    device = device or choose_device(model)
     try:
         return copy.deepcopy(unwrap(model)).to(device).eval()
     except RuntimeError as error:
@@ -283,7 +283,7 @@ def private_copy(model: nn.Module, device: torch.device | None = None) -> nn.Mod
         ) from None
 
 
-def device_named(name: str | torch.device | None) -> torch.device | None:
+def find_device(name: str | torch.device | None) -> torch.device | None:
     """Return the device of a name, or refuse one that PyTorch does not have here."""
     if name is None:
         return None
@@ -296,7 +296,7 @@ def device_named(name: str | torch.device | None) -> torch.device | None:
         ) from None
 
 
-def device_of(model: nn.Module) -> torch.device:
+def choose_device(model: nn.Module) -> torch.device:
     """Return where the model is, or an accelerator if the model is on the CPU."""
     tensors = [*model.parameters(), *model.buffers()]
     own = tensors[0].device if tensors else torch.device("cpu")

@@ -19,10 +19,10 @@ from snapsure.networks._data import refuse_infinite, refuse_unusual, row_count, 
 from snapsure.networks._forward import Reader, exponentials
 from snapsure.networks._network import (
     Network,
-    device_of,
+    choose_device,
+    copy_network,
     is_finite,
     one_logit,
-    private_copy,
     refused_inputs,
 )
 from snapsure.snapshots._base import Snapshots
@@ -50,7 +50,7 @@ class Runner:
         device: torch.device | None = None,
     ) -> None:
         self._model, self._members, self._kappas = model, list(members), list(kappas)
-        self._name, self.device = name, device or device_of(model)
+        self._name, self.device = name, device or choose_device(model)
         # Snapshots that are loaded later must still be those of the same training.
         self._hashes = {slot: self._members[slot[0]].sha256(slot[1]) for slot in self.slots(epochs)}
         self._networks: dict[Slot, Network] = {}
@@ -79,14 +79,14 @@ class Runner:
             if free:
                 network = self._networks.pop(free.pop())
             else:
-                copied = private_copy(self._model, self.device)
+                copied = copy_network(self._model, self.device)
                 network = Network(copied, self._kappas, self.device)
             self._load_into(network.module, slot)
             network.epoch, self._networks[slot] = slot[1], network
 
     def states(self, epochs: Sequence[int]) -> Iterator[tuple[Slot, dict[str, Tensor]]]:
         """Yield the weights of every member of each epoch, on the CPU."""
-        module = private_copy(self._model, torch.device("cpu"))
+        module = copy_network(self._model, torch.device("cpu"))
         for slot in self.slots(epochs):
             self._load_into(module, slot)
             yield slot, module.state_dict()
@@ -110,7 +110,7 @@ class Runner:
     def probe(self, epochs: Sequence[int], inputs: Any, row: int = 0) -> list[Network]:
         """Return networks, after seeing how they work on the first rows of a batch."""
         networks = self.networks(epochs)
-        if not all(network.probed for network in networks):
+        if not all(network.is_probed for network in networks):
             with self._probing, self._explain(inputs, row):
                 for network in networks:
                     network.probe(inputs)

@@ -20,7 +20,7 @@ from snapsure.estimators._base import refuse_no_table
 from snapsure.kappas import Kappa, registry
 from snapsure.networks._data import Rows, is_words
 from snapsure.networks._factory import make_network
-from snapsure.networks._network import device_named
+from snapsure.networks._network import find_device
 from snapsure.predictor._scorer import Scorer
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
@@ -168,7 +168,7 @@ class Predictor:
             _validate.count(memory, "memory"),
             needs=self.estimator.needs,
             check_inputs=check_inputs,
-            device=device_named(device),
+            device=find_device(device),
         )
 
     @classmethod

@@ -165,10 +165,10 @@ class Scorer:
             with torch.autocast(device, enabled=False):
                 return self._score(inputs, y_hat, epochs, row)
         if not self._watches:
-            return self._score_logits(self._runner.logits(epochs, inputs), y_hat)
+            return self._score_logits(self._runner.logits(epochs, inputs, row), y_hat)
         columns: list[Columns] = []
         for epoch in epochs:
-            columns.append(self._runner.score(epoch, inputs, y_hat))
+            columns.append(self._runner.score(epoch, inputs, y_hat, row=row))
             y_hat = columns[0]["labels"] if y_hat is None else y_hat
         kappa = np.stack([column[self._kappa.name] for column in columns])
         labels = np.stack([column["labels"] for column in columns])

@@ -16,7 +16,7 @@ from snapsure._spacing import choose
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas._base import softmax_of
 from snapsure.networks._data import Rows, row_count
-from snapsure.networks._network import Network, private_copy
+from snapsure.networks._network import Network, copy_network
 from snapsure.networks._runner import Runner, vote
 from snapsure.scoring._plan import Plan
 from snapsure.snapshots import _weights
@@ -90,7 +90,7 @@ def average_weights(
             "Check the path, or record some."
         )
     chosen = epochs[choose(epochs, epochs.size, _validate.share(start, "start"))]
-    averaged = private_copy(model)
+    averaged = copy_network(model)
     normalises = any(isinstance(module, _BatchNorm) for module in averaged.modules())
     if normalises and reference is None:
         raise InvalidInput(

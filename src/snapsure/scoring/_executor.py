@@ -1,16 +1,227 @@
-"""Executors do the pieces of a plan. To add one, write a subclass of `Executor`."""
+"""Do the pieces of a plan: a worker does one, a queue says which can be done, an executor does all.
+
+To add an executor, write a subclass of `Executor`.
+"""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from snapsure import _validate
-from snapsure.networks._network import device_named
-from snapsure.scoring._plan import Piece, Plan
-from snapsure.scoring._queue import Queue
-from snapsure.scoring._worker import Worker
+from snapsure._types import Array, Ints
+from snapsure.errors import ScoringFailed
+from snapsure.networks._data import Digest, first_rows, row_count, to_device
+from snapsure.networks._network import find_device
+from snapsure.networks._runner import Columns, Runner, Slot
+from snapsure.networks._trace import clone
+from snapsure.scoring._plan import Done, Piece, Plan
+
+_NAMED = 8  # failures and causes that an error message names
+
+
+class Worker:
+    """Do pieces. A group of snapshots stays loaded until other snapshots are needed."""
+
+    def __init__(self, plan: Plan, model: nn.Module, device: torch.device | None = None) -> None:
+        self._plan = plan
+        self._runner = Runner(model, plan.members, plan.epochs, plan.kappas, device=device)
+        self._prepared: dict[Slot, list[Any]] = {}
+        self._sample: Any = None
+
+    def do(self, piece: Piece, advance: Callable[[int], None]) -> Done:
+        """Do a piece, write its files, and return their hashes."""
+        try:
+            self._runner.load(piece.epochs)
+            if piece.shard is None:
+                self._prepare(piece.epochs)
+                return Done({}, {})
+            self._open_prepared(piece.epochs)
+            return self._score(piece.epochs, piece.shard, advance)
+        except BaseException:
+            # The cause may be too little memory: the next piece starts with all of it.
+            self._runner.clear()
+            self._prepared = {}
+            raise
+
+    def _score(self, epochs: tuple[int, ...], shard: int, advance: Callable[[int], None]) -> Done:
+        """Run every batch of a shard through every snapshot."""
+        plan, runner, members = self._plan, self._runner, range(len(self._plan.members))
+        low, high = plan.bounds[shard]
+        known = None if plan.final in epochs else plan.table.read_new("y_hat", None, shard)
+        digest, hashes = Digest(), dict[str, str]()
+        true: list[Ints] = []
+        parts: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
+
+        at = low
+        for batch, y in plan.data.batches(low, high):
+            digest.add(batch, y)
+            true += [] if y is None else [y]
+            inputs, rows = to_device(batch, runner.device), row_count(batch)
+            y_hat = None if known is None else known[at - low : at - low + rows]
+            for epoch in epochs:  # the final one is the first of its group
+                prepared = [self._prepared[member, epoch] for member in members]
+                columns = runner.score(epoch, inputs, y_hat, prepared, at)
+                if y is not None and runner.classes is not None:
+                    _validate.in_range(y, runner.classes, "labels of `data`", at)
+                y_hat = columns["labels"] if y_hat is None else y_hat
+                parts[epoch].append(columns)
+                advance(rows * len(members))
+                # At once, because a batch may take long, and what is written is not lost.
+                if at + rows == high:
+                    hashes |= self._write(epoch, shard, parts[epoch], true, digest.hex())
+            at += rows
+        return Done(hashes, {str(shard): digest.hex()})
+
+    def _write(
+        self, epoch: int, shard: int, parts: list[Columns], true: list[Ints], digest: str
+    ) -> dict[str, str]:
+        """Write all columns of a snapshot on a shard, and record and return their hashes."""
+        plan = self._plan
+        plan.check_digest(shard, digest)
+        plan.begin()
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        pieces: dict[tuple[str, int | None], Array] = {
+            (name, epoch): columns[name] for name in ("labels", *plan.names)
+        }
+        if epoch == plan.final:
+            pieces["y_hat", None], pieces["final", None] = columns["labels"], columns["final"]
+            if true:
+                pieces["y", None] = np.concatenate(true)
+        for (name, of), values in pieces.items():
+            plan.table.write(name, of, shard, values)
+        keys = [plan.table.key(name, of, shard) for name, of in pieces]
+        hashes = {key: plan.table.hashes[key] for key in keys}
+        plan.record(Done(hashes, {str(shard): digest}))
+        return hashes
+
+    def _prepare(self, epochs: tuple[int, ...]) -> None:
+        """Let κ functions see other data under each snapshot."""
+        plan, runner = self._plan, self._runner
+        if self._sample is None:
+            self._sample = clone(first_rows(next(plan.data.batches(*plan.bounds[0]))[0]))
+        networks = runner.probe(epochs, self._sample)
+        plan.begin()
+        try:
+            with torch.inference_mode():
+                for kappa in plan.kappas:
+                    folders = [plan.preparation(kappa, *slot) for slot in runner.slots(epochs)]
+                    kappa.prepare(networks, folders)
+        except BaseException:
+            for epoch in epochs:
+                plan.forget_prepared(epoch)
+            raise
+        for epoch in epochs:
+            plan.note_prepared(epoch)
+
+    def _open_prepared(self, epochs: tuple[int, ...]) -> None:
+        plan, device = self._plan, self._runner.device
+        self._prepared = {
+            slot: self._prepared.get(slot)
+            or [kappa.prepared(plan.preparation(kappa, *slot), device) for kappa in plan.kappas]
+            for slot in self._runner.slots(epochs)
+        }
+
+
+class Queue:
+    """Hand out pieces that can be done now, and take their results.
+
+    A piece needs y_hat of its shard, which the final snapshot gives, and the preparations of its
+    snapshots. These can be large: at most `width` groups of snapshots are prepared before they are
+    scored, and their preparations are removed afterwards.
+
+    A group that fails is done again snapshot by snapshot, so that a damaged snapshot does not take
+    the others with it, and a group that is too large for the memory can still be done.
+    """
+
+    def __init__(self, plan: Plan, todo: Sequence[Piece], width: int = 1) -> None:
+        self.width = width
+        self._plan, self._waiting, self._running = plan, list(todo), 0
+        self._unprepared = {e for piece in todo if piece.shard is None for e in piece.epochs}
+        self._unanswered = {piece.shard for piece in todo if plan.final in piece.epochs}
+        self._left = _count_scorings(todo)
+        self._prepared: set[int] = set()  # snapshots whose preparations this queue has started
+        self._failed: dict[str, list[Piece]] = {}
+
+    def next(self) -> Piece | None:
+        """Return a piece to start, or None; preparations only where nothing can be scored."""
+        scoring = (piece for piece in self._waiting if self._can_score(piece))
+        preparing = (piece for piece in self._waiting if self._can_prepare(piece))
+        piece = next(scoring, None) or next(preparing, None)
+        if piece is not None:
+            self._waiting.remove(piece)
+            self._running += 1
+            self._prepared.update(piece.epochs if piece.shard is None else ())
+        return piece
+
+    def _can_score(self, piece: Piece) -> bool:
+        answered = self._plan.final in piece.epochs or piece.shard not in self._unanswered
+        return piece.shard is not None and answered and self._unprepared.isdisjoint(piece.epochs)
+
+    def _can_prepare(self, piece: Piece) -> bool:
+        room = self.width * max(map(len, self._plan.groups))
+        return piece.shard is None and (not self._running or len(self._prepared) < room)
+
+    def done(self, piece: Piece, done: Done) -> None:
+        """Record what a worker has done, so that pieces can start that waited for it."""
+        self._running -= 1
+        self._plan.record(done)
+        if piece.shard is None:
+            self._unprepared.difference_update(piece.epochs)
+            return
+        if self._plan.final in piece.epochs:
+            self._unanswered.discard(piece.shard)
+        self._release(_count_scorings([piece]))
+
+    def failed(self, piece: Piece, cause: str) -> None:
+        """Do a piece again in parts, or drop it and what cannot be done without it."""
+        self._running -= 1
+        if len(piece.epochs) > 1:
+            self._waiting[:0] = [Piece((epoch,), piece.shard) for epoch in piece.epochs]
+            return
+        self._failed.setdefault(cause, []).append(piece)
+        (epoch,) = piece.epochs
+        rest = self._waiting
+        if epoch == self._plan.final:
+            rest = [] if piece.shard is None else [p for p in rest if p.shard != piece.shard]
+        elif piece.shard is None:
+            rest = [Piece(tuple(e for e in p.epochs if e != epoch), p.shard) for p in rest]
+        lost = _count_scorings([*self._waiting, piece]) - _count_scorings(rest)
+        self._waiting = [other for other in rest if other.epochs]
+        self._release(lost)
+
+    def _release(self, scorings: Counter[int]) -> None:
+        """Remove the preparations of snapshots that no other piece needs."""
+        self._left.subtract(scorings)
+        for epoch in scorings:
+            if not self._left[epoch]:
+                self._prepared.discard(epoch)
+                self._plan.forget_prepared(epoch)
+
+    def close(self) -> None:
+        """Raise an error that names what has failed, if anything has."""
+        if not self._failed:
+            return
+        causes = []
+        for cause, pieces in list(self._failed.items())[:_NAMED]:
+            named = [self._plan.describe(piece) for piece in pieces[:_NAMED]]
+            more = [f"{len(pieces) - _NAMED} more"] if len(pieces) > _NAMED else []
+            causes.append(f"{'; '.join(named + more)} ({cause})")
+        if len(self._failed) > _NAMED:
+            causes.append(f"{len(self._failed) - _NAMED} other causes")
+        raise ScoringFailed(
+            f"Every piece must be scored, got {sum(map(len, self._failed.values()))} that failed "
+            f"at every try: {'; '.join(causes)}. Fix the cause and score again; the rest is kept."
+        )
+
+
+def _count_scorings(pieces: Sequence[Piece]) -> Counter[int]:
+    """Count the pieces that score each snapshot."""
+    return Counter(epoch for p in pieces if p.shard is not None for epoch in p.epochs)
 
 
 class Executor(ABC):
@@ -71,7 +282,7 @@ class LocalExecutor(Executor):
         self, group: int | None = None, *, device: str | torch.device | None = None
     ) -> None:
         self._group = None if group is None else _validate.count(group, "group")
-        self._device = device_named(device)
+        self._device = find_device(device)
 
     @property
     def group(self) -> int | None:

@@ -26,7 +26,7 @@ from snapsure.kappas._base import Kappa
 from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._code import model_digest
 from snapsure.networks._data import Rows, first_rows, row_count, to_device
-from snapsure.networks._network import call, device_of, private_copy, refuse_no_network
+from snapsure.networks._network import call, choose_device, copy_network, refuse_no_network
 from snapsure.networks._runner import group_epochs
 from snapsure.networks._trace import clone
 from snapsure.snapshots._base import Snapshots
@@ -346,7 +346,7 @@ def _count_shard_rows(model: nn.Module, rows: Rows, kappas: Sequence[Kappa]) -> 
     operations = 2 * sum(weights.numel() for weights in model.parameters())
     # Scoring explains what is wrong with a network that fails here.
     with suppress(Exception):
-        module = private_copy(model)
+        module = copy_network(model)
         inputs = clone(first_rows(next(rows.batches(*rows.cut(1)[0]))[0]))
         counts: list[int] = []  # not by `FlopCounterMode`, which imports PyTorch's compiler
 
@@ -359,6 +359,6 @@ def _count_shard_rows(model: nn.Module, rows: Rows, kappas: Sequence[Kappa]) -> 
         for layer in module.modules():
             layer.register_forward_hook(count)
         with torch.no_grad():
-            call(module, to_device(inputs, device_of(module)))
+            call(module, to_device(inputs, choose_device(module)))
         operations = max(operations, sum(counts) // row_count(inputs))
     return min(_SHARD, _OPERATIONS // max(1, operations * passes * _GROUP))

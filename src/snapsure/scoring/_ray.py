@@ -22,11 +22,9 @@ from torch import nn
 
 from snapsure import _validate
 from snapsure.errors import InvalidInput
-from snapsure.networks._network import private_copy
-from snapsure.scoring._executor import Executor
+from snapsure.networks._network import copy_network
+from snapsure.scoring._executor import Executor, Queue, Worker
 from snapsure.scoring._plan import Done, Piece, Plan
-from snapsure.scoring._queue import Queue
-from snapsure.scoring._worker import Worker
 
 _CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whether a Ray is for other machines too
 # Pieces handed to Ray for each that can run: no worker waits, and a cluster that grows on demand
@@ -113,7 +111,7 @@ class RayExecutor(Executor):
             plan.begin()
             theirs = copy.copy(plan)
             theirs.is_driver = False
-            job = _pack(_Job(theirs, private_copy(model).cpu(), Path.cwd(), self._num_cpus))
+            job = _pack(_Job(theirs, copy_network(model).cpu(), Path.cwd(), self._num_cpus))
             place, queue = ray.put(job), self.queue(plan, todo)
             for piece in self._run_all(queue, lambda piece: task.remote([place], piece), needs):
                 advance(plan.count_rows(piece))

@@ -103,18 +103,7 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointFolder(Snapshots):
-    """The checkpoints in a folder as they were when `SnapshotStore.adopt` made this.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Where they are, or a folder with one folder of them below it.
-    prefix : str, optional
-        What precedes the names of the network's weights, for checkpoints that hold several
-        networks.
-    trust : bool
-        Read pickles that need more than tensors and plain values, which can run code.
-    """
+    """The checkpoints in a folder as they were when `SnapshotStore.adopt` made this."""
 
     def __init__(
         self, folder: str | Path, *, prefix: str | None = None, trust: bool = False

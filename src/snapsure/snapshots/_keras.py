@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from zipfile import ZipFile
 
 import torch
@@ -14,14 +14,6 @@ from snapsure.snapshots._pickles import TRUST
 
 ENDS = (".weights.h5", ".keras")
 _INSIDE = "model.weights.h5"  # in a `.keras`, beside a description of the model, which may run code
-
-
-@runtime_checkable
-class ReadsKeras(Protocol):
-    """A model that takes Keras's own weight files, as keras.Model does."""
-
-    def load_weights(self, filepath: str) -> None:
-        """Take the weights of a `.weights.h5` or a `.keras` file."""
 
 
 def is_keras(path: Path) -> bool:
@@ -89,9 +81,9 @@ def _find_arrays(path: Path, file: Any) -> dict[str, Any]:
     return arrays
 
 
-def load_into(model: object, path: Path, epoch: int) -> None:
+def load_into(model: Any, path: Path, epoch: int) -> None:
     """Let a Keras model take the weights, and nothing else, of a file."""
-    if not isinstance(model, ReadsKeras):
+    if not hasattr(model, "load_weights"):
         raise InvalidInput(
             f"`model` must be a Keras model for {path.name}, got {type(model).__name__}. Wrap it "
             "in snapsure.integrations.keras.Classifier."
