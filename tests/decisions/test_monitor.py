@@ -428,3 +428,72 @@ def test_false_alarms_are_at_most_alpha(ties):
         monitor.update(kappa, rng.random(kappa.size) < 0.05)
         false += bool(monitor.alarms)
     assert binomtest(false, streams, alpha, alternative="greater").pvalue > 1e-3
+
+
+def test_a_bet_on_the_mean_of_a_batch_is_fair_whatever_its_answers_share():
+    """All answers of a batch wrong with probability 5 %, or each alone: the mean wealth is 1."""
+    for outcomes in ({1.0: 0.05, 0.0: 0.95}, {0.0: 0.95**2, 0.5: 2 * 0.05 * 0.95, 1.0: 0.05**2}):
+        mean = 0.0
+        for share, chance in outcomes.items():
+            bets = Bets(1, (1.5, 6.0), level=9.0)
+            bets.play(np.array([[share]]), np.array([[0.05]]))
+            mean += chance * math.exp(bets.now)
+        assert mean == pytest.approx(1)
+
+
+def dependent(rng, batches, size=20):
+    """Batches whose answers are all equal: confidences, and errors with P(wrong) = 1 − κ."""
+    kappa = rng.random(batches)
+    wrong = rng.random(batches) > kappa
+    return zip(np.repeat(kappa, size).reshape(batches, size), wrong, strict=True)
+
+
+def test_dependent_answers_alarm_falsely_unless_they_come_in_batches():
+    alarms = {True: 0, False: 0}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        for batch in alarms:
+            # Above 0.8 the risk is 0.1, as promised.
+            monitor = Monitor(Threshold(0.8, 0.2), rng.random(500), risk=0.1, batch=batch)
+            for kappa, wrong in dependent(rng, 200):
+                monitor.update(kappa, np.full(kappa.size, wrong))
+            alarms[batch] += bool(monitor.alarms)
+    assert alarms[False] > 6
+    assert binomtest(alarms[True], 12, 0.05, alternative="greater").pvalue > 1e-4
+
+
+def test_batches_count_once_and_continue_from_a_file(tmp_path):
+    monitor = Monitor(Threshold(0.5, 0.5), np.linspace(0, 1, 100), risk=0.1, batch=True)
+    monitor.update([0.9, 0.8, 0.1], [1, 0, 1])
+    monitor.feedback([0.1, 0.2], [1, 1])  # none accepted
+    monitor.feedback([0.9, 0.7], [1, 1])
+    assert (monitor.seen, monitor.labelled, monitor.risk.estimate) == (3, 2, 0.75)
+    assert "2 batches labelled" in repr(monitor)
+    monitor.save(tmp_path / "monitor.json")
+    again = Monitor.load(tmp_path / "monitor.json")
+    for each in (monitor, again):
+        each.update(np.linspace(0, 1, 50))
+    assert again.as_dict() == monitor.as_dict()
+    alone = Monitor(Threshold(0.5, 0.5), np.linspace(0, 1, 100), risk=0.1)
+    with refuses(InvalidInput, "`others`", "by batch"):
+        alone.merge(monitor)
+
+
+def test_a_batch_is_found_to_be_worse():
+    rng = np.random.default_rng(0)
+    monitor = Monitor(Threshold(0.8, 0.2), rng.random(500), risk=0.1, batch=True)
+    for _ in range(300):
+        monitor.update(0.8 + 0.2 * rng.random(5), rng.random(5) < 0.3)
+    assert [alarm.kind for alarm in monitor.alarms] == ["risk", "shift"]
+
+
+def test_the_expected_risk_is_the_mean_doubt_of_accepted_answers():
+    monitor = Monitor(Threshold(0.5, 0.5), risk=0.1)
+    assert monitor.expected_risk is None
+    monitor.update([0.9, 0.6, 0.2])
+    monitor.update([0.3])
+    assert monitor.expected_risk == pytest.approx(0.25)
+    assert monitor.merge(monitor).expected_risk == pytest.approx(0.25)
+    monitor.update([1.5])  # no probability
+    assert monitor.expected_risk is None
+    assert Monitor.from_dict(monitor.as_dict()).expected_risk is None

@@ -8,7 +8,7 @@ from snapsure.cli._app import app
 
 # The help lists commands in this order.
 # isort: off
-from snapsure.cli import score, evaluate, report, fit, predict  # noqa: F401
+from snapsure.cli import score, evaluate, report, fit, predict, decide, monitor  # noqa: F401
 from snapsure.cli import compare, distill, reproduce, train  # noqa: F401
 from snapsure.cli import rebuild, demo  # noqa: F401
 

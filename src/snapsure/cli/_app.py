@@ -28,6 +28,7 @@ _EXTRAS = {
     "onnxscript": "onnx",
     "sklearn": "sklearn",
     "jinja2": "report",
+    "pandas": "pandas",
     "vl_convert": "report",
 }
 _FIRST = """\

@@ -37,7 +37,7 @@ _SCALE = 1000
 _NOTHING = -1e9
 
 _COUNTS = ("streams", "seen", "accepted", "labelled", "wrong")
-_TERMS = ("theta", "expected_coverage", "promise", "alpha")
+_TERMS = ("theta", "expected_coverage", "promise", "alpha", "batch")
 _Fraction = Annotated[float, Meta(gt=0, lt=1)]
 
 
@@ -127,11 +127,13 @@ class _MonitorState(TypedDict):
     expected_coverage: float
     promise: _Fraction | None
     alpha: _Fraction
+    batch: bool
     streams: _json.Integer
     seen: _json.Integer
     accepted: _json.Integer
     labelled: _json.Integer
-    wrong: _json.Integer
+    wrong: float
+    doubt: float | None
     runs: list[str]
     risk_bets: BetsState | None
     shift_bets: BetsState | None
@@ -145,7 +147,7 @@ class Monitor:
 
     - "risk", where labels come back: the error rate among accepted answers exceeds the promise. It
       bets against "each labelled accepted answer is wrong with probability at most `risk`, given
-      those before".
+      those before", which is true of independent answers under the promise.
     - "shift", without labels: confidences are not distributed as at fitting. It bets against "the
       held-out confidences and those of the stream are exchangeable". Then the rank of an answer
       among all before it is uniform, whatever the distribution. So the chance of lying above a cut,
@@ -168,8 +170,13 @@ class Monitor:
         The promised risk. None: the threshold's `risk`; if that is None too, no "risk" alarm.
     alpha : float
         How probable a false alarm may be, over all time.
+    batch : bool
+        True if answers depend on each other, such as those of one session or document: each call of
+        `update` or `feedback` then holds the answers of one batch. The "risk" alarm bets on the
+        error rate of the batch, and the "shift" alarm on one of its answers, drawn at random.
+        Answers may depend on each other in any way within a batch, but not across batches.
     seed : int
-        Fixes the order of ties.
+        Fixes the order of ties, and the answers that are drawn.
 
     Raises
     ------
@@ -197,6 +204,7 @@ class Monitor:
         *,
         risk: float | None = None,
         alpha: float = 0.05,
+        batch: bool = False,
         seed: int = 0,
     ) -> None:
         if not isinstance(threshold, Threshold):
@@ -221,7 +229,7 @@ class Monitor:
         cuts = None if confidence is None else RankCuts(_read_scores(confidence), _CUTS, seed)
         alpha = _validate.fraction(alpha, "alpha", open_above=True)
         theta = _validate.number(threshold.theta, "theta")
-        self._start(theta, float(threshold.coverage), promise, alpha, cuts)
+        self._start(theta, float(threshold.coverage), promise, alpha, bool(batch), cuts)
 
     def _start(
         self,
@@ -229,15 +237,18 @@ class Monitor:
         expected_coverage: float,
         promise: float | None,
         alpha: float,
+        batch: bool,
         cuts: "RankCuts | None",
     ) -> None:
         self._theta, self._expected_coverage = theta, expected_coverage
-        self._promise, self._alpha, self._cuts = promise, alpha, cuts
+        self._promise, self._alpha, self._batch, self._cuts = promise, alpha, batch, cuts
         level = math.log(((promise is not None) + (cuts is not None)) / alpha)
         self._risk_bets = Bets(1, _RISK_ODDS, level) if promise is not None else None
         self._shift_bets = Bets(_CUTS, _SHIFT_ODDS, level) if cuts is not None else None
         self._streams = 1
-        self._seen = self._accepted = self._labelled = self._wrong = 0
+        self._seen = self._accepted = self._labelled = 0
+        self._wrong = 0.0
+        self._doubt: float | None = 0.0  # the sum of 1 − confidence over accepted answers
         self.runs: list[str] = []  # those that `snapsure predict` has counted, each once
 
     def __repr__(self) -> str:
@@ -248,7 +259,8 @@ class Monitor:
             parts.append(f"{self.coverage:.3g} accepted ({self._expected_coverage:.3g} at fitting)")
         if self.risk is not None:
             promised = "" if self._promise is None else f" (at most {self._promise:.3g} promised)"
-            parts.append(f"{self.labelled:,} labelled: risk {self.risk.estimate:.3g}{promised}")
+            what = "batches labelled" if self._batch else "labelled"
+            parts.append(f"{self.labelled:,} {what}: risk {self.risk.estimate:.3g}{promised}")
         alarms = " and ".join(alarm.kind for alarm in self.alarms)
         parts.append(f"alarm: {alarms}" if alarms else "no alarm")
         return f"<Monitor: {', '.join(parts)}>"
@@ -260,7 +272,7 @@ class Monitor:
 
     @property
     def labelled(self) -> int:
-        """The number of accepted answers whose label came back."""
+        """The number of accepted answers whose label came back; of such batches with `batch`."""
         return self._labelled
 
     @property
@@ -272,12 +284,25 @@ class Monitor:
     def risk(self) -> Interval | None:
         """The error rate among labelled accepted answers; None before the first of them.
 
-        Its interval holds at all times together with probability 1 − alpha, if the answers are
-        independent and the error rate is constant.
+        With `batch`, the mean over batches of their error rates. The interval holds at all times
+        together with probability 1 − alpha, if answers (or batches) are independent and the error
+        rate is constant.
         """
         if not self._labelled:
             return None
         return rate_interval(self._wrong, self._labelled, self._alpha)
+
+    @property
+    def expected_risk(self) -> float | None:
+        """The mean of 1 − confidence over accepted answers: an estimate of the risk without labels.
+
+        It is as good as the confidence is calibrated on these answers, and no promise: where the
+        world has changed, ask for labels. None before the first accepted answer, and where an
+        accepted confidence is not a probability.
+        """
+        if self._doubt is None or not self._accepted:
+            return None
+        return self._doubt / self._accepted
 
     @property
     def evidence(self) -> dict[str, float]:
@@ -322,10 +347,19 @@ class Monitor:
         self._refuse_if_merged()
 
         if self._cuts is not None and self._shift_bets is not None:
-            for low in range(0, score.size, _ANSWERS_AT_ONCE):
-                self._shift_bets.play(*self._cuts.place(score[low : low + _ANSWERS_AT_ONCE]))
+            placed = score
+            if self._batch:
+                draw = np.random.default_rng([self._cuts.seed, 2, self._shift_bets.points])
+                placed = score[[draw.integers(score.size)]]
+            for low in range(0, placed.size, _ANSWERS_AT_ONCE):
+                self._shift_bets.play(*self._cuts.place(placed[low : low + _ANSWERS_AT_ONCE]))
+
+        accepted = score[score >= self._theta]
         self._seen += score.size
-        self._accepted += int((score >= self._theta).sum())
+        self._accepted += accepted.size
+        is_probability = not accepted.size or (accepted.min() >= 0 and accepted.max() <= 1)
+        if self._doubt is not None:
+            self._doubt = self._doubt + float((1 - accepted).sum()) if is_probability else None
         if labels is not None:
             self._add_labels(score, *labels)
 
@@ -356,9 +390,11 @@ class Monitor:
         self._add_labels(score, *labels)
 
     def _add_labels(self, score: Floats, known: Bools, wrong: Bools) -> None:
-        counted = wrong[known & (score >= self._theta)]
+        counted = wrong[known & (score >= self._theta)].astype(np.float64)
+        if self._batch and counted.size:
+            counted = counted.mean(keepdims=True)
         self._labelled += counted.size
-        self._wrong += int(counted.sum())
+        self._wrong += float(counted.sum())
         if self._risk_bets is not None and self._promise is not None:
             self._risk_bets.play(counted[:, None], np.array([[self._promise]]))
 
@@ -409,6 +445,8 @@ class Monitor:
         state["risk_bets"] = riskiest.as_dict()["risk_bets"]
         for name in _COUNTS:
             state[name] = sum(one.as_dict()[name] for one in everyone)
+        doubts = [one._doubt for one in everyone]
+        state["doubt"] = None if None in doubts else sum(filter(None, doubts))
         state["runs"] = [run for one in everyone for run in one.runs]
         return Monitor.from_dict(state)
 
@@ -433,9 +471,8 @@ class Monitor:
         """Restore what `as_dict` returned."""
         monitor = cls.__new__(cls)
         cuts = None if state["cuts"] is None else RankCuts.from_state(state["cuts"])
-        theta, expected_coverage, promise, alpha = (state[name] for name in _TERMS)
-        monitor._start(theta, expected_coverage, promise, alpha, cuts)
-        for name in _COUNTS:
+        monitor._start(cuts=cuts, **{name: state[name] for name in _TERMS})
+        for name in (*_COUNTS, "doubt"):
             setattr(monitor, f"_{name}", state[name])
         monitor.runs = list(state["runs"])
         for kind, bets in monitor._bets():
@@ -444,7 +481,7 @@ class Monitor:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it, in JSON's types."""
-        state = {name: getattr(self, f"_{name}") for name in (*_TERMS, *_COUNTS)}
+        state = {name: getattr(self, f"_{name}") for name in (*_TERMS, *_COUNTS, "doubt")}
         state["runs"] = self.runs
         for name in ("risk_bets", "shift_bets", "cuts"):
             part = getattr(self, f"_{name}")
@@ -456,7 +493,8 @@ class Monitor:
         """What merged monitors must have in common."""
         alarms = " and ".join(kind for kind, _ in self._bets())
         threshold = f"theta {self._theta} at coverage {self._expected_coverage}"
-        return f"{threshold}, risk {self._promise}, alpha {self._alpha} on {alarms}"
+        batches = " by batch" if self._batch else ""
+        return f"{threshold}, risk {self._promise}, alpha {self._alpha} on {alarms}{batches}"
 
     def _bets(self) -> list[tuple[str, "Bets"]]:
         """Return the bets of the alarms in use."""
@@ -498,13 +536,16 @@ class Bets:
         self.crossing: Crossing | None = None
         self._log_wealth = np.full(questions * len(odds), _NOTHING)
 
-    def play(self, yes: Bools, chance: Floats) -> None:
-        """Bet on more answers: yes (n, questions), and its chances, (n or 1, questions)."""
+    def play(self, yes: Bools | Floats, chance: Floats) -> None:
+        """Bet on more answers: yes (n, questions), and its chances, (n or 1, questions).
+
+        A share of yes in [0, 1] is as good: Lᵢ is linear in it, so that its mean is the same.
+        """
         for low in range(0, len(yes), _BETS_AT_ONCE):
             part = slice(low, low + _BETS_AT_ONCE)
             self._play_block(yes[part], chance if len(chance) == 1 else chance[part])
 
-    def _play_block(self, yes: Bools, chance: Floats) -> None:
+    def _play_block(self, yes: Bools | Floats, chance: Floats) -> None:
         n, more = len(yes), self.odds[:, None] - 1
         offset = np.maximum(self._log_wealth, 0.0)  # so that no wealth overflows
         gain = 1 + yes[:, None, :] * more
@@ -595,13 +636,13 @@ class RankCuts:
         self.kappa, self._ties = reference[at], ties[at]
         self._above = n + 1 - ranks  # gaps above each cut
         self._gaps = n + 1
-        self._seed, self._drawn = seed, 0
+        self.seed, self._drawn = seed, 0
 
     def place(self, values: Floats) -> tuple[Bools, Floats]:
         """Return which values lie above which cuts, and the chance of it: (n, cuts) both."""
         n = values.size
         # Number t of the sequence belongs to value t, however values are cut into batches.
-        bits = np.random.PCG64(np.random.SeedSequence([self._seed, 1])).advance(self._drawn)
+        bits = np.random.PCG64(np.random.SeedSequence([self.seed, 1])).advance(self._drawn)
         ties = np.random.Generator(bits).random(n)[:, None]
         column = values[:, None]
         above, tied = column > self.kappa, column == self.kappa
@@ -623,7 +664,7 @@ class RankCuts:
             "ties": self._ties.tolist(),
             "above": self._above.tolist(),
             "gaps": self._gaps,
-            "seed": self._seed,
+            "seed": self.seed,
             "drawn": self._drawn,
         }
 
@@ -635,16 +676,16 @@ class RankCuts:
         cuts = cls.__new__(cls)
         cuts.kappa, cuts._ties = (np.array(state[name], dtype=float) for name in ("kappa", "ties"))
         cuts._above = np.array(state["above"], dtype=np.int64)
-        cuts._gaps, cuts._seed, cuts._drawn = state["gaps"], state["seed"], state["drawn"]
+        cuts._gaps, cuts.seed, cuts._drawn = state["gaps"], state["seed"], state["drawn"]
         return cuts
 
 
-def rate_interval(yes: int, n: int, alpha: float) -> Interval:
+def rate_interval(yes: float, n: int, alpha: float) -> Interval:
     """Return the share of yes, and an interval for its chance that holds at all times together.
 
     It holds the rates p against which a bet spread over all rates by Beta(½, ½) has not won
     1 / alpha: for independent answers of one rate, p ever lies outside with probability at most
-    alpha.
+    alpha. Answers in [0, 1] with mean p, such as shares, have no larger expected wealth.
     """
 
     def log_beta(a: float, b: float) -> float:

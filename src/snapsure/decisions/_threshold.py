@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
 from snapsure._types import Array, Bools, Floats, Ints
+from snapsure.decisions._log import Frame, read_log
 from snapsure.decisions._promise import Sample, find_smallest, min_examples, prove_together
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.metrics import Interval
@@ -228,6 +229,46 @@ class Threshold:
             raise infeasible(score.size, limit, delta, smallest, also)
         proved.within = {name: bound for name, (_, bound) in further.items()}
         return proved
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Frame,
+        *,
+        confidence: str,
+        correct: str,
+        risk: float | Literal["smallest"],
+        delta: float = 0.05,
+        group: str | None = None,
+        small: Small = "refuse",
+    ) -> "Threshold":
+        """Choose a threshold that promises a risk, from a log of any system.
+
+        Parameters
+        ----------
+        frame : dict of columns, or a table of pandas or polars
+            One row per answer. Strings are read as numbers.
+        confidence, correct : str
+            The columns of the confidence and of whether the answer was right: 1 or 0, true or
+            false. Rows where that is empty are left out.
+        risk, delta, small
+            As in `at_risk`.
+        group : str, optional
+            The column of a group, such as a country: each group gets its own threshold.
+
+        Examples
+        --------
+        >>> frame = {"score": [i / 400 for i in range(400)], "ok": [i > 20 for i in range(400)]}
+        >>> chosen = Threshold.from_frame(frame, confidence="score", correct="ok", risk=0.05)
+        >>> chosen.coverage > 0.9
+        True
+        """
+        log = read_log(frame, confidence, correct, group)
+        known = ~np.isnan(log.errors)
+        groups = None if log.groups is None else log.groups[known]
+        return cls.at_risk(
+            log.confidence[known], log.errors[known], risk, delta, groups=groups, small=small
+        )
 
     @classmethod
     def at_cost(

@@ -1,0 +1,74 @@
+"""`snapsure decide`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from snapsure.cli._app import command, report_errors
+from snapsure.cli._logs import Confidence, Log, read_file
+from snapsure.cli._options import Delta, Json, read_risk
+
+
+@command("Use", "snapsure decide log.csv --confidence score --correct ok --risk 0.05")
+def decide(
+    log: Log,
+    confidence: Confidence,
+    correct: Annotated[str, typer.Option(help="Column that is 1 (right) or 0 (wrong).")],
+    risk: Annotated[
+        str,
+        typer.Option(
+            metavar="FLOAT|smallest",
+            help="Error rate to promise among accepted answers, such as 0.05; `smallest` promises "
+            "the smallest that the log can.",
+        ),
+    ],
+    delta: Delta = 0.05,
+    group: Annotated[
+        str | None, typer.Option(help="Column of a group: each group gets its own threshold.")
+    ] = None,
+    small: Annotated[
+        Literal["refuse", "join", "review"],
+        typer.Option(
+            help="Groups with too few rows: refuse them, join them into one, or send all their "
+            "answers to review."
+        ),
+    ] = "refuse",
+    out: Annotated[Path, typer.Option(help="File for the threshold.")] = Path("threshold.json"),
+    as_json: Json = False,
+) -> None:
+    """Find which answers to accept, from a log of confidences and right or wrong of any system."""
+    with report_errors("run the same command again"):
+        from snapsure.decisions import Threshold
+
+        limit = read_risk(risk)
+        assert limit is not None
+        threshold = Threshold.from_frame(
+            read_file(log),
+            confidence=confidence,
+            correct=correct,
+            risk=limit,
+            delta=delta,
+            group=group,
+            small=small,
+        )
+        threshold.save(out)
+    if as_json:
+        typer.echo(json.dumps({"threshold": str(out), **threshold.as_dict()}))
+        return
+    if threshold.groups is None:
+        typer.echo(f"Accept an answer if {confidence} is at least {threshold.theta:.6g}.")
+    else:
+        typer.echo(f"Accept an answer if {confidence} is at least:")
+        for name, theta in threshold.groups.items():
+            typer.echo(f"  {name}: {'(review all)' if theta == float('inf') else f'{theta:.6g}'}")
+    typer.echo(
+        f"This accepts {threshold.coverage:.1%} of {threshold.n:,} answers. At most "
+        f"{threshold.risk:g} of the accepted ones are wrong, with probability {1 - delta:g}, for "
+        "new answers like these."
+    )
+    typer.echo(f"written: {out}")
+    if threshold.groups is None:
+        options = f"--confidence {confidence} --correct {correct} --state monitor.json"
+        typer.echo(f"Later: snapsure monitor {out} new.csv {options}")

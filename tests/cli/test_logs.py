@@ -1,0 +1,112 @@
+"""`snapsure decide` and `snapsure monitor`, on logs of any system."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from snapsure import Monitor, Threshold
+from snapsure.cli import app
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def log(path, seed, n, wrong=0.5):
+    """κ = U^¼, wrong with probability (1 − κ) · `wrong`."""
+    rng = np.random.default_rng(seed)
+    kappa = rng.random(n) ** 0.25
+    ok = (rng.random(n) >= (1 - kappa) * wrong).astype(int)
+    frame = pd.DataFrame(
+        {"score": kappa, "ok": ok, "site": np.arange(n) % 2, "day": np.arange(n) // 5}
+    )
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_json(path, orient="records", lines=True, double_precision=15)
+    return frame
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_decide_writes_the_librarys_threshold(tmp_path, kind):
+    frame = log(tmp_path / f"log.{kind}", 0, 2000)
+    words = ["decide", tmp_path / f"log.{kind}", "--confidence", "score", "--correct", "ok"]
+    done = run(*words, "--risk", 0.07, "--out", tmp_path / "t.json")
+    assert done.exit_code == 0, done.output
+    expected = Threshold.at_risk(frame.score, 1 - frame.ok, 0.07)
+    assert Threshold.load(tmp_path / "t.json").theta == pytest.approx(expected.theta, abs=1e-12)
+    assert f"{expected.coverage:.1%} of 2,000 answers" in done.output
+
+
+def test_decide_by_group_the_smallest_risk_and_what_is_refused(tmp_path):
+    frame = log(tmp_path / "log.csv", 0, 2000)
+    out = tmp_path / "t.json"
+    words = ["decide", tmp_path / "log.csv", "--confidence", "score", "--correct", "ok"]
+    words += ["--out", out]
+    done = run(*words, "--risk", 0.1, "--group", "site", "--json")
+    groups = frame.site.astype(str).to_numpy()
+    expected = Threshold.at_risk(frame.score, 1 - frame.ok, 0.1, groups=groups)
+    assert Threshold.load(out).groups == pytest.approx(expected.groups)
+    assert json.loads(done.stdout)["risk"] == 0.1
+    run(*words, "--risk", "smallest")
+    smallest = Threshold.at_risk(frame.score, 1 - frame.ok, "smallest")
+    assert Threshold.load(out).risk == smallest.risk
+    for risk, fact in ((0.001, str(smallest.risk)), ("five", "'five'"), (5, "got 5")):
+        refused = run(*words, "--risk", risk)
+        assert refused.exit_code == 2
+        assert fact in refused.output
+
+
+def test_monitor_is_quiet_and_then_alarms(tmp_path):
+    held_out = log(tmp_path / "log.csv", 0, 3000)
+    threshold = Threshold.at_risk(held_out.score, 1 - held_out.ok, 0.07)
+    threshold.save(tmp_path / "t.json")
+    options = ["--confidence", "score", "--correct", "ok", "--state", tmp_path / "m.json"]
+    options += ["--held-out", tmp_path / "log.csv"]
+    first, second = (
+        log(tmp_path / f"{i}.csv", i, 2000, wrong) for i, wrong in ((1, 0.5), (2, 2.0))
+    )
+    quiet = run("monitor", tmp_path / "t.json", tmp_path / "1.csv", *options)
+    assert quiet.exit_code == 0, quiet.output
+    again = run("monitor", tmp_path / "t.json", tmp_path / "1.csv", *options)
+    assert again.exit_code == 2
+    assert "1.csv" in again.output
+    loud = run("monitor", tmp_path / "t.json", tmp_path / "2.csv", *options)
+    assert loud.exit_code == 1
+    assert "ALARM: risk above the promise" in loud.output
+
+    expected = Monitor(threshold, held_out.score)
+    for frame in (first, second):
+        expected.update(frame.score, 1 - frame.ok)
+    found = Monitor.load(tmp_path / "m.json")
+    assert (found.seen, found.evidence) == (4000, pytest.approx(expected.evidence))
+    other = run("monitor", tmp_path / "t.json", tmp_path / "log.csv", *options, "--batch", "day")
+    assert other.exit_code == 2
+    assert "by batch" in other.output
+
+
+def test_monitor_in_batches_and_without_labels(tmp_path):
+    frame = log(tmp_path / "new.csv", 3, 500)
+    Threshold(0.8, 0.6, risk=0.1, delta=0.05).save(tmp_path / "t.json")
+    words = [
+        "monitor",
+        tmp_path / "t.json",
+        tmp_path / "new.csv",
+        "--confidence",
+        "score",
+        "--json",
+    ]
+    done = run(*words, "--correct", "ok", "--batch", "day")
+    accepted = frame.score >= 0.8
+    batches = (1 - frame.ok)[accepted].groupby(frame.day[accepted]).mean()
+    content = json.loads(done.stdout)
+    assert (content["labelled"], content["seen"]) == (len(batches), 500)
+    assert content["risk"][0] == pytest.approx(batches.mean())
+    content = json.loads(run(*words).stdout)
+    assert content["risk"] is None
+    assert content["expected_risk"] == pytest.approx(1 - frame.score[accepted].mean())
