@@ -40,13 +40,13 @@ def read(path: Path, sha256: str | None, remedy: str) -> Array:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, error, remedy) from None
+        raise _corrupt(path, f"one that cannot be read ({error})", remedy) from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise _changed(path, remedy)
+        raise _corrupt(path, "other bytes (its SHA-256 differs)", remedy)
     try:
         values: Array = np.load(io.BytesIO(content), allow_pickle=False)
     except Exception as error:  # NumPy raises many kinds for damaged bytes
-        raise _unreadable(path, error, remedy) from None
+        raise _corrupt(path, f"one that cannot be read ({error})", remedy) from None
     return values
 
 
@@ -56,19 +56,9 @@ def map_file(path: Path, sha256: str, remedy: str, mode: Literal["r", "c"] = "r"
     try:
         values: Array = np.load(path, mmap_mode=mode, allow_pickle=False)
     except Exception as error:
-        raise _unreadable(path, error, remedy) from None
+        raise _corrupt(path, f"one that cannot be read ({error})", remedy) from None
     return values
 
 
-def _changed(path: Path, remedy: str) -> CorruptFile:
-    return CorruptFile(
-        f"{path} must be as it was written, got other bytes (its SHA-256 differs). "
-        f"{_files.instruct(remedy)}"
-    )
-
-
-def _unreadable(path: Path, error: Exception, remedy: str) -> CorruptFile:
-    return CorruptFile(
-        f"{path} must be as it was written, got one that cannot be read ({error}). "
-        f"{_files.instruct(remedy)}"
-    )
+def _corrupt(path: Path, got: str, remedy: str) -> CorruptFile:
+    return CorruptFile(f"{path} must be as it was written, got {got}. {_files.instruct(remedy)}")

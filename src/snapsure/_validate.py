@@ -162,15 +162,6 @@ def logits(value: ArrayLike, name: str = "logits") -> Floats:
     return x.astype(np.float64)
 
 
-def labels(value: ArrayLike, shape: tuple[int, ...], name: str, of: str) -> Ints:
-    """Return the class of each example of an array `of`, (n, classes), whose shape is given."""
-    _refuse_names(_read(value, name), name)
-    x = whole_numbers(_read_column(value, name), name)
-    same_length(of, shape[:1], name, x.size)
-    in_range(x, shape[1], f"`{name}`")
-    return x
-
-
 def class_numbers(value: ArrayLike, name: str) -> Ints:
     """Return class numbers; where names came, say how to number the classes."""
     _refuse_names(_read(value, name), name)

@@ -166,27 +166,29 @@ class EstimatorContract:
             assert ((confidence >= 0) & (confidence <= 1)).all()
 
     def test_an_example_is_scored_by_itself(self):
-        estimator, points = self.make().fit(self.table()), self.table(1)
+        estimator, examples = self.make().fit(self.table()), self.table(1)
         some = np.array([7, 3, 200])
         np.testing.assert_allclose(
-            estimator.confidence(points.rows(some)), estimator.confidence(points)[some], rtol=1e-12
+            estimator.confidence(examples.rows(some)),
+            estimator.confidence(examples)[some],
+            rtol=1e-12,
         )
 
     def test_the_order_of_rows_changes_nothing(self):
-        table, points = self.table(), self.table(1)
+        table, examples = self.table(), self.table(1)
         order = np.random.default_rng(2).permutation(400)
         np.testing.assert_allclose(
-            self.make().fit(table.rows(order)).confidence(points),
-            self.make().fit(table).confidence(points),
+            self.make().fit(table.rows(order)).confidence(examples),
+            self.make().fit(table).confidence(examples),
             rtol=1e-7,
         )
 
     def test_a_table_of_the_snapshots_it_names_is_enough(self):
-        estimator, points = self.make().fit(self.table()), self.table(1)
-        needed = estimator.snapshots(points.epochs)
-        assert needed[-1] == points.epochs[-1]
-        part = points.select(needed)
-        assert (estimator.confidence(part) == estimator.confidence(points)).all()
+        estimator, examples = self.make().fit(self.table()), self.table(1)
+        needed = estimator.snapshots(examples.epochs)
+        assert needed[-1] == examples.epochs[-1]
+        part = examples.select(needed)
+        assert (estimator.confidence(part) == estimator.confidence(examples)).all()
 
     def test_fitted_on_another_kappa_it_answers_by_that(self):
         estimator = self.make()
@@ -201,11 +203,11 @@ class EstimatorContract:
         )
 
     def test_saved_and_loaded_it_answers_to_the_bit(self, tmp_path):
-        estimator, points = self.make().fit(self.table()), self.table(1)
+        estimator, examples = self.make().fit(self.table()), self.table(1)
         estimator.save(tmp_path / "saved.json")
         again = type(estimator).load(tmp_path / "saved.json")
         assert again.settings == estimator.settings
-        assert (again.confidence(points) == estimator.confidence(points)).all()
+        assert (again.confidence(examples) == estimator.confidence(examples)).all()
 
     def test_unfitted_it_says_so_or_needs_no_fit(self, tmp_path):
         estimator, table = self.make(), self.table()

@@ -271,7 +271,7 @@ def test_data_sets_have_luck_of_their_own():
     judged = [
         _contest(runs, None, "softmax", "eaurc", Halves(), 100, (0, index)) for index in (0, 1)
     ]
-    assert np.array_equal(judged[0].draws, judged[1].draws)
+    assert np.array_equal(judged[0].replicates, judged[1].replicates)
     assert not np.array_equal(judged[0].luck, judged[1].luck)
     assert judged[0].luck.std() > 0
 
@@ -428,7 +428,7 @@ def test_runs_that_are_refused():
         ({}, "`runs` must hold at least one data set, got none"),
         ("scores", r"`runs` must be score tables or runs, got str. .* ScoreTable.open"),
         ([run_of(0), run_of(0, y_of=1)], r"`runs\['data'\]` .* got other labels in run 1"),
-        (right, r"`runs\['data'\]` .* got 0 wrong of 600 in run 0"),
+        (right, r"`runs\['data'\]` \(run 0\) .* got 0 wrong of 600"),
     ):
         with pytest.raises(InvalidInput, match=words):
             compare(runs)
@@ -503,7 +503,7 @@ def test_four_points_of_a_kind_are_enough(wrong):
         table = ScoreTable.from_kappa(kappa, ~table.errors)
     assert compare(table, methods=["final", "AES"], resamples=80).resamples == 80
     fewer = ScoreTable.from_kappa(kappa[:, 1:], table.errors[1:])
-    with pytest.raises(InvalidInput, match=f"got {wrong - (wrong < 300)} wrong of 599 in run 0"):
+    with pytest.raises(InvalidInput, match=f"got {wrong - (wrong < 300)} wrong of 599"):
         compare(fewer)
 
 

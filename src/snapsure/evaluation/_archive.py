@@ -53,7 +53,7 @@ def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Pa
 
 
 def locate_run(folder: Path, name: str, seed: int) -> Path:
-    """Where a run lies."""
+    """Return the path of a run."""
     return folder / name / f"seed-{seed}.npz"
 
 
@@ -104,7 +104,7 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
 
 
 def _board(run: Run, inside: bool) -> Run:
-    """A run as a board has it: of all points, or of those alone that belong to a class."""
+    """Return a run as a board has it: of all examples, or of those that belong to a class."""
     names = {name: name for name in run.others if not name.endswith(KNOWN)}
     if inside:
         run = run.rows(np.flatnonzero(run.y != NO_CLASS))
@@ -147,7 +147,7 @@ def _rounded(logits: Floats) -> Array:
 
 
 def _small(labels: Ints) -> Array:
-    """In as few bytes as the classes need."""
+    """Store labels in as few bytes as the classes need."""
     ends = (np.min_scalar_type(int(end)) for end in (labels.min(), labels.max()))
     return labels.astype(np.result_type(*ends))
 

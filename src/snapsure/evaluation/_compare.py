@@ -20,6 +20,7 @@ from snapsure.estimators import registry
 from snapsure.estimators.registry import AVERAGED, FINAL
 from snapsure.evaluation._engine import (
     AREAS,
+    FEWEST,
     SIGNIFICANT,
     Candidate,
     Correction,
@@ -33,6 +34,7 @@ from snapsure.evaluation._engine import (
     list_candidates,
     list_others,
     percent_saved,
+    refuse_few,
     refuse_other_kappas,
     try_all,
     write_verdict,
@@ -51,7 +53,6 @@ Runs = Run | ScoreTable | Sequence[Run | ScoreTable]
 ALL = "all data sets"
 # Compared on every κ; the others on the first alone. Each comparison more costs all of them power.
 _ON_EVERY_KAPPA = (FINAL, "AES", "PES", "LES")
-_FEWEST = 4  # right and wrong examples
 
 
 def compare(
@@ -171,12 +172,7 @@ def _group_runs(runs: Runs | Mapping[str, Runs]) -> dict[str, list[Run]]:
                 )
             run = Run(run) if isinstance(run, ScoreTable) else run
             groups[name].append(run)
-            wrong, n = int(run.table.errors.sum()), run.table.errors.size
-            if min(wrong, n - wrong) < _FEWEST:
-                raise InvalidInput(
-                    f"`runs[{name!r}]` must have at least {_FEWEST} wrong and {_FEWEST} right "
-                    f"examples, got {wrong} wrong of {n} in run {i}. Score more examples."
-                )
+            refuse_few(run.table, FEWEST, f"`runs[{name!r}]` (run {i})")
             if not np.array_equal(run.y, groups[name][0].y):
                 raise InvalidInput(
                     f"`runs[{name!r}]` must be of the same examples, got other labels in run {i} "

@@ -27,6 +27,7 @@ from snapsure.table import ScoreTable
 
 AREAS: dict[str, Metric] = {"eaurc": eaurc, "aurc": aurc, "augrc": augrc}
 SIGNIFICANT = 0.05
+FEWEST = 4  # right and wrong examples, to learn on one half and be judged on the other
 # Probabilities are clipped this far from 0 and 1: one sure mistake would make a mean NLL infinite.
 _LEAST = 1e-6
 
@@ -94,6 +95,16 @@ def find_methods(methods: Methods, others: Iterable[str] = ()) -> list[Method]:
     return found
 
 
+def refuse_few(table: ScoreTable, fewest: int, argument: str) -> None:
+    """Refuse a table with fewer right or wrong examples; `argument` names the table."""
+    wrong, n = int(table.errors.sum()), table.errors.size
+    if min(wrong, n - wrong) < fewest:
+        raise InvalidInput(
+            f"{argument} must have at least {fewest} wrong and {fewest} right examples, got "
+            f"{wrong} wrong of {n}. Score more examples."
+        )
+
+
 def refuse_other_kappas(table: ScoreTable, kappas: Iterable[str], argument: str) -> None:
     """Refuse a table without one of these κ; `argument` names the table."""
     for kappa in kappas:
@@ -109,7 +120,7 @@ def list_candidates(
 ) -> list[Candidate]:
     """List the methods that the run's table allows, each for every κ of `kappas` if it uses one.
 
-    With one snapshot, methods of several snapshots are all the same as the final κ. They are left
+    With one snapshot, methods of several snapshots are all the same as the final one. They are left
     out, unless `single` asks for them.
     """
     table = run.table

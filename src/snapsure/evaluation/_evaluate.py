@@ -7,19 +7,19 @@ import numpy as np
 
 from snapsure import _validate
 from snapsure._types import Floats
-from snapsure.errors import InvalidInput
 from snapsure.estimators import registry
 from snapsure.estimators.registry import FINAL, Method
 from snapsure.evaluation._engine import (
+    FEWEST,
     Candidate,
     Methods,
     describe,
     find_methods,
     find_outcome,
-    judge_all,
     list_candidates,
     mean_interval,
     percent_saved,
+    refuse_few,
     refuse_other_kappas,
     standard_error,
     try_all,
@@ -31,8 +31,6 @@ from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, aurc, eaurc
 from snapsure.metrics._jackknife import compute_intervals, jackknife_interval
 from snapsure.table import ScoreTable
-
-_FEWEST = 4  # right and wrong examples, to fit on one half and answer for the other
 
 
 def evaluate(
@@ -92,12 +90,7 @@ def evaluate(
     names = some[0].names if kappa is None else [kappa] if isinstance(kappa, str) else kappa
     for i, table in enumerate(some):
         refuse_other_kappas(table, names, f"`tables` (table {i})")
-        wrong = int(table.errors.sum())
-        if not 0 < wrong < table.errors.size:
-            raise InvalidInput(
-                f"`tables` must have right and wrong examples, got {wrong} wrong of "
-                f"{table.errors.size}. Score more examples."
-            )
+        refuse_few(table, 1, f"`tables` (table {i})")
     protocol = Splits(seed=seed) if protocol is None else protocol
     resamples = _validate.count(resamples, "resamples")
     chosen = _find_methods(methods)
@@ -154,28 +147,23 @@ def confidences(
     >>> {name: p.shape for name, p in confidences(table, methods=["final", "LES"]).items()}
     {'final': (400,), 'LES': (400,)}
     """
-    wrong, n = int(table.errors.sum()), table.errors.size
-    if min(wrong, n - wrong) < _FEWEST:
-        raise InvalidInput(
-            f"`table` must have at least {_FEWEST} wrong and {_FEWEST} right examples, got {wrong} "
-            f"wrong of {n}. Score more examples."
-        )
+    refuse_few(table, FEWEST, "`table`")
     name = table.names[0] if kappa is None else kappa
     run = Run(_select_kappa(table, name))
     every = list_candidates(run, _find_methods(methods), [name], single=True)
     candidates = [one for one in every if one.other is None]  # averaged weights answer otherwise
-    halves = Halves(_validate.count(seed, "seed", least=0)).parts(n)
-
-    found = {candidate.method: np.empty(n) for candidate in candidates}
-    for learn, rest in halves:
-        judged = judge_all(candidates, run.rows(learn), run.rows(rest))
-        for candidate, one in zip(candidates, judged, strict=True):
-            found[candidate.method][rest] = one.p
+    halves = Halves(_validate.count(seed, "seed", least=0))
+    trials = try_all(candidates, run, halves, base=0)
+    order = np.concatenate([rest for _, rest in halves.parts(table.y_hat.size)])
+    found = {}
+    for candidate, trial in zip(candidates, trials, strict=True):
+        found[candidate.method] = np.empty(order.size)
+        found[candidate.method][order] = np.concatenate([one.p for one in trial.judged])
     return found
 
 
 def _find_methods(methods: Methods | None) -> list[Method]:
-    """Look up methods, the final κ among them; the candidates of `choose` if none are given."""
+    """Look up methods, "final" among them; the candidates of `choose` if none are given."""
     every = map(registry.get, registry.names())
     if methods is None:
         return [method for method in every if method.is_candidate]
@@ -186,16 +174,8 @@ def _find_methods(methods: Methods | None) -> list[Method]:
 
 def _select_kappa(table: ScoreTable, name: str) -> ScoreTable:
     """Return the table with one κ, so that splits copy no other."""
-    return ScoreTable(
-        {name: table.kappa(name)},
-        table.labels,
-        table.y,
-        y_hat=table.y_hat,
-        epochs=table.epochs,
-        logits=table.logits,
-        final=table.final,
-        averaged=table.averaged if name == "softmax" else None,
-    )
+    averaged = table.averaged if name == "softmax" else None  # whose softmax it is
+    return table._replace(kappas={name: table.kappa(name)}, averaged=averaged)
 
 
 def compare_with_final(
@@ -207,7 +187,7 @@ def compare_with_final(
     level: float,
     seed: int,
 ) -> list[Result]:
-    """Return a result per candidate: means over the runs, and the difference from the final κ.
+    """Return a result per candidate: means over the runs, and the difference from the final one.
 
     Splits overlap, so the interval of a mean over splits is the mean of their intervals' ends.
     """

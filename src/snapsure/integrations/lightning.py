@@ -142,7 +142,9 @@ class _Validation:
         self._step = 0  # of the last validation
 
     def begin(self, trainer: Trainer) -> None:
-        if not _keeps_order(trainer):
+        sampler = _sampler(trainer)
+        is_shared = isinstance(sampler, DistributedSampler) and not sampler.shuffle
+        if not (sampler is None or is_shared or isinstance(sampler, SequentialSampler)):
             raise InvalidInput(
                 "The validation loader must keep its order, got one that shuffles or has a sampler "
                 "of its own. Make it with shuffle=False and no sampler."
@@ -237,12 +239,6 @@ def _sampler(trainer: Trainer) -> Any:
         return None
     batches: Any = first.batch_sampler
     return batches.sampler if type(batches) is BatchSampler else batches or first.sampler
-
-
-def _keeps_order(trainer: Trainer) -> bool:
-    sampler = _sampler(trainer)
-    shared = isinstance(sampler, DistributedSampler) and not sampler.shuffle
-    return sampler is None or shared or isinstance(sampler, SequentialSampler)
 
 
 def _within_training(trainer: Trainer) -> bool:

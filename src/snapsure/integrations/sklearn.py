@@ -13,7 +13,6 @@ from sklearn.base import (  # type: ignore[import-untyped]
     ClassifierMixin,
     MetaEstimatorMixin,
 )
-from sklearn.exceptions import NotFittedError  # type: ignore[import-untyped]
 from sklearn.frozen import FrozenEstimator  # type: ignore[import-untyped]
 from sklearn.utils import (  # type: ignore[import-untyped]
     _safe_indexing,
@@ -27,10 +26,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d  # type: igno
 from snapsure import _validate
 from snapsure._types import Array, Bools, Floats, Ints
 from snapsure.decisions import Platt, Threshold
-from snapsure.errors import Infeasible, InvalidInput, NotFitted
+from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Estimator, Final
 from snapsure.evaluation._choose import choose_estimator
-from snapsure.integrations._stages import Stages, read_stages, train_stages
+from snapsure.integrations._stages import read_stages, train_stages
+from snapsure.integrations.trees import refuse_unfitted
 from snapsure.table import ScoreTable
 
 __all__ = ["Decision", "SelectiveEstimator"]
@@ -188,7 +188,11 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
 
         seed = int(random.integers(2**31))
         if is_trained:
-            self._stages = self._read_trained(X)
+            frozen = isinstance(self.estimator, FrozenEstimator)
+            model = self.estimator.estimator if frozen else self.estimator
+            remedy = "Train it; where `clone` makes it new, pass FrozenEstimator(model)."
+            refuse_unfitted(model, "estimator", remedy)
+            self._stages = read_stages(model, X, stages=self.stages)
         else:
             self._stages = train_stages(
                 self.estimator,
@@ -286,18 +290,6 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
                 f"`reject` must be none of the classes, got {self.reject!r}, which is one. Pass "
                 "another value."
             )
-
-    def _read_trained(self, X: Any) -> Stages:
-        model = self.estimator
-        model = model.estimator if isinstance(model, FrozenEstimator) else model
-        try:
-            check_is_fitted(model)
-        except NotFittedError:
-            raise NotFitted(
-                f"`estimator` must be trained with prefit=True, got {type(model).__name__} that is "
-                "not. Train it first; where `clone` makes it new, pass FrozenEstimator(model)."
-            ) from None
-        return read_stages(model, X, stages=self.stages)
 
     def _promise(self, confidence: Floats, errors: Bools, risk: float) -> Threshold:
         try:

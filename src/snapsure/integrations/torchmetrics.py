@@ -119,14 +119,8 @@ class AURC(_Area):
 class EAURC(_Area):
     """Excess AURC over the best order in hindsight: `snapsure.eaurc`.
 
-    Parameters
-    ----------
-    ties : "expected" or "threshold"
-        As for `AURC`.
-    optimal : "exact" or "integral"
-        The area of the best order as a sum, or by the paper's integral (0/1 errors only).
-    **options
-        Options of `torchmetrics.Metric`.
+    `ties` and options as for `AURC`; `optimal="integral"` takes the paper's integral for the area
+    of the best order (0/1 errors only).
 
     Examples
     --------
@@ -145,12 +139,7 @@ class EAURC(_Area):
 class AUGRC(_Area):
     """Area under the generalised risk-coverage curve: `snapsure.augrc`.
 
-    Parameters
-    ----------
-    ties : "expected" or "threshold"
-        As for `AURC`.
-    **options
-        Options of `torchmetrics.Metric`.
+    `ties` and options as for `AURC`.
 
     Examples
     --------

@@ -76,10 +76,10 @@ def score_stages(
     while isinstance(model, BaseSearchCV | Pipeline):
         if isinstance(model, BaseSearchCV):
             refuse_no_refit(model, "model")
-            _refuse_unfitted(model)
+            refuse_unfitted(model)
             model = model.best_estimator_
         else:
-            _refuse_unfitted(model)
+            refuse_unfitted(model)
             X = model[:-1].transform(X) if len(model) > 1 else X
             model = model[-1]
     library = _find_library(model)
@@ -171,12 +171,13 @@ def _one_margin_per_class(margins: Array) -> Floats:
     return z if z.shape[1] > 1 else np.hstack([np.zeros_like(z), z])
 
 
-def _refuse_unfitted(model: Any) -> None:
+def refuse_unfitted(model: Any, name: str = "model", remedy: str = "Call `fit` first.") -> None:
+    """Refuse a model of scikit-learn that is not trained."""
     try:
         check_is_fitted(model)
     except NotFittedError:
         raise NotFitted(
-            f"`model` must be fitted, got {type(model).__name__} that is not. Call `fit` first."
+            f"`{name}` must be fitted, got {type(model).__name__} that is not. {remedy}"
         ) from None
 
 
@@ -357,7 +358,7 @@ def _find_library(model: Any) -> Library:
         )
     library = LIBRARIES[name]
     if not library.is_raw:
-        _refuse_unfitted(model)
+        refuse_unfitted(model)
     return library
 
 

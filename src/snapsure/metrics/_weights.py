@@ -74,15 +74,12 @@ class Harmonic(Weights):
         return self._mean_above(middle, end) - self._mean_above(start, end)
 
     def scale(self, n: int) -> float:
-        """Average n risks."""
         return float(n)
 
     def risk(self, loss: Floats, accepted: Ints, n: int) -> Floats:
-        """Return the mean loss of the accepted examples."""
         return loss / accepted
 
     def span(self, start: int, end: int) -> Floats:
-        """Slice the table where it reaches."""
         return _harmonic_table()[start:end] if end <= _TABLE else super().span(start, end)
 
     def cost(self, start: Ints, end: Ints, n: int) -> Floats:
@@ -109,7 +106,6 @@ class Linear(Weights):
     """φ(a) = a: the weights of AUGRC."""
 
     def at(self, place: Ints) -> Floats:
-        """Return the places themselves."""
         return place.astype(np.float64)
 
     def rise(self, start: Ints, middle: Ints, end: Ints) -> Floats:
@@ -121,11 +117,9 @@ class Linear(Weights):
         return float(n) ** 2
 
     def cost(self, start: Ints, end: Ints, n: int) -> Floats:
-        """Subtract the middle of the range from n."""
         return n - (start + end - 1) / 2
 
     def risk(self, loss: Floats, accepted: Ints, n: int) -> Floats:
-        """Return the loss per example, accepted or not."""
         return loss / n
 
 
