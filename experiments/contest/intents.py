@@ -36,7 +36,7 @@ from experiments.contest.packing import (
 )
 from experiments.contest.runs import Training
 from snapsure.integrations.transformers import SnapshotCallback
-from snapsure.networks._recorded import RecordedLogits
+from snapsure.scoring._recorded import RecordedLogits
 from snapsure.snapshots import SnapshotStore
 
 SEEDS = range(3)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from experiments.contest.runs import Training, make_lean_run, predict
 from snapsure import _files
 from snapsure.evaluation._archive import ABOUT, locate_run, pack, write_manifest
-from snapsure.networks._recorded import RecordedLogits
+from snapsure.scoring._recorded import RecordedLogits
 from snapsure.snapshots import Recorder, SnapshotStore
 
 DONE = "training.json"  # written last; a training without it is repeated

@@ -35,9 +35,8 @@ from snapsure.kappas import (
     SoftmaxResponse,
 )
 from snapsure.kappas._base import Kappa, softmax_of
-from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring import average_weights, score
-from snapsure.scoring._recorded import average_probabilities, score_recorded
+from snapsure.scoring._recorded import RecordedLogits, average_probabilities, score_recorded
 from snapsure.snapshots import Snapshots, SnapshotStore
 from snapsure.table import ScoreTable
 

@@ -22,9 +22,8 @@ from experiments.passes.trainings import (
 from snapsure.estimators import AES
 from snapsure.evaluation import Run
 from snapsure.kappas._base import softmax_of
-from snapsure.networks._recorded import RecordedLogits
 from snapsure.scoring import average_weights
-from snapsure.scoring._recorded import average_probabilities, score_recorded
+from snapsure.scoring._recorded import RecordedLogits, average_probabilities, score_recorded
 from snapsure.snapshots import SnapshotStore
 
 Scored = tuple[NDArray[np.float64], NDArray[np.int64]]

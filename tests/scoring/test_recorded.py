@@ -8,8 +8,7 @@ from snapsure import AES, Ensemble, MCDropout, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
 from snapsure.kappas import DeepKNN, Doctor, Energy, Entropy, Margin, MaxLogit
 from snapsure.kappas._logits import Logits
-from snapsure.networks._recorded import RecordedLogits
-from snapsure.scoring._recorded import average_probabilities, score_recorded
+from snapsure.scoring._recorded import RecordedLogits, average_probabilities, score_recorded
 
 KAPPAS = [SoftmaxResponse(), Entropy(), Margin(), Energy(2.0), MaxLogit(), Doctor()]
 

@@ -27,9 +27,9 @@ from snapsure import (
 from snapsure.cli._tables import read_source, write_source
 from snapsure.estimators import SPTD, BestSnapshot, Final, MaxLogitPNorm, Temperature
 from snapsure.evaluation import _archive
-from snapsure.networks._recorded import RecordedLogits
 from snapsure.networks._reference import Reference, write_reference
 from snapsure.paper.archive import Experiment
+from snapsure.scoring._recorded import RecordedLogits
 from snapsure.table import Averaged
 from snapsure.training._epochs import load_state, read_history, refuse_another, save_state
 from tests.support.runs import run_of

@@ -25,8 +25,7 @@ from snapsure.errors import InvalidInput
 from snapsure.integrations._recording import Recording
 from snapsure.networks._data import LABELS, split
 from snapsure.networks._network import refuse_probabilities
-from snapsure.networks._recorded import RecordedLogits
-from snapsure.scoring._recorded import score_recorded
+from snapsure.scoring._recorded import RecordedLogits, score_recorded
 from snapsure.snapshots import Schedule, SnapshotStore
 from snapsure.snapshots._store import is_writer
 from snapsure.table import ScoreTable

@@ -1,4 +1,4 @@
-"""What runs: rows of data, one pass of a network, its embedding, its dropout, recorded logits."""
+"""What runs: rows of data, one pass of a network, its embedding, its dropout."""
 
 from snapsure.networks._forward import Forward as Forward
 from snapsure.networks._forward import Sampling as Sampling

@@ -23,10 +23,10 @@ from torch.nn import functional
 from snapsure import _files, _json
 from snapsure._types import Bools
 from snapsure.errors import InvalidInput
-from snapsure.networks._recorded import RecordedLogits
 from snapsure.paper.data import DataSet, Images
 from snapsure.paper.networks import Whitening
 from snapsure.paper.recipes import Recipe
+from snapsure.scoring._recorded import RecordedLogits
 from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
 from snapsure.training._epochs import (
     History,

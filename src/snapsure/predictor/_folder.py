@@ -95,16 +95,8 @@ class _SavedSnapshots(Snapshots):
         _files.check_sha256(path, self.sha256(epoch), _AGAIN)
         return _weights.read(path)
 
-    def load_into(self, model: nn.Module, epoch: int) -> None:
-        origin = f"Snapshot of epoch {epoch} in {self.path}"
-        _weights.load_strictly(model, self.load(epoch), origin)
-
     def sha256(self, epoch: int) -> str:
         return self._files[epoch]["sha256"]
-
-    def verify(self) -> None:
-        for epoch in self.epochs:
-            self.load(epoch)
 
 
 def save(predictor: "Predictor", folder: Path) -> None:

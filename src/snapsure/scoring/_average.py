@@ -187,9 +187,6 @@ class AveragedWeights(Snapshots):
     def sha256(self, epoch: int) -> str:
         return self._sha256
 
-    def verify(self) -> None:
-        """Do nothing: there is no file that could have changed."""
-
 
 def describe_average(reference: Any) -> dict[str, Any]:
     """Return what averaged weights depend on beside the snapshots: training examples, if any."""

@@ -176,17 +176,6 @@ class CheckpointFolder(Snapshots):
                 self._hashes[epoch] = parts[0] if len(parts) == 1 else whole
         return self._hashes[epoch]
 
-    def verify(self) -> None:
-        """Read every checkpoint.
-
-        Raises
-        ------
-        CorruptFile
-            For the first that is missing, cut short, or changed since the folder was adopted.
-        """
-        for epoch in self.epochs:
-            self.load(epoch)
-
     def _select_prefix(self, state: StateDict) -> StateDict:
         part = _weights.select_prefix(state, self._prefix or "")
         if not part:

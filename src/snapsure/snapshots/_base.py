@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from snapsure.errors import InvalidInput
+from snapsure.snapshots import _weights
 
 
 class Snapshots(ABC):
@@ -56,16 +57,30 @@ class Snapshots(ABC):
         """Read a snapshot's state dict, on the CPU."""
 
     @abstractmethod
-    def load_into(self, model: nn.Module, epoch: int) -> None:
-        """Load a snapshot into a model; names and shapes must be the same."""
-
-    @abstractmethod
     def sha256(self, epoch: int) -> str:
         """Return the hash of a snapshot's bytes."""
 
-    @abstractmethod
+    def load_into(self, model: nn.Module, epoch: int) -> None:
+        """Load a snapshot into a model; names and shapes must be the same.
+
+        Raises
+        ------
+        WrongArchitecture
+            Naming what differs.
+        """
+        origin = f"Snapshot of epoch {epoch} in {self.path}"
+        _weights.load_strictly(model, self.load(epoch), origin)
+
     def verify(self) -> None:
-        """Refuse the first snapshot that is missing, truncated or changed."""
+        """Read every snapshot.
+
+        Raises
+        ------
+        CorruptFile
+            For the first that is missing, truncated or changed.
+        """
+        for epoch in self.epochs:
+            self.load(epoch)
 
     def select(self, epochs: Iterable[int]) -> "Snapshots":
         """Select some of the snapshots, to be read only; nothing is copied.
@@ -112,10 +127,6 @@ class Selection(Snapshots):
     def sha256(self, epoch: int) -> str:
         """Return the hash of a selected snapshot."""
         return self._find(epoch).sha256(epoch)
-
-    def verify(self) -> None:
-        """Verify all snapshots of the source."""
-        self._source.verify()
 
     def _find(self, epoch: int) -> Snapshots:
         refuse_missing(epoch, self._epochs, self.path)

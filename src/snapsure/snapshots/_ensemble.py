@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from snapsure.errors import InvalidInput
 from snapsure.snapshots._base import Snapshots
@@ -25,6 +24,7 @@ class Ensemble(Snapshots):
     Examples
     --------
     >>> import tempfile
+    >>> from torch import nn
     >>> from snapsure.snapshots import SnapshotStore
     >>> stores = [SnapshotStore(tempfile.mkdtemp()) for _ in range(2)]
     >>> for store in stores:
@@ -70,12 +70,11 @@ class Ensemble(Snapshots):
         return Ensemble([member.select(wanted) for member in self._members])
 
     def load(self, epoch: int) -> dict[str, Tensor]:
-        """Refuse: each member has its own state dict."""
-        self._refuse()
-
-    def load_into(self, model: nn.Module, epoch: int) -> None:
         """Refuse: each member has its own weights."""
-        self._refuse()
+        raise InvalidInput(
+            f"An ensemble must be loaded member by member, got {len(self._members)} of them at "
+            "once. Use .members."
+        )
 
     def sha256(self, epoch: int) -> str:
         """Return the hashes of all members, separated by spaces."""
@@ -85,9 +84,3 @@ class Ensemble(Snapshots):
         """Verify every member."""
         for member in self._members:
             member.verify()
-
-    def _refuse(self) -> NoReturn:
-        raise InvalidInput(
-            f"An ensemble must be loaded member by member, got {len(self._members)} of them at "
-            "once. Use .members."
-        )

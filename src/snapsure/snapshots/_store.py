@@ -182,31 +182,9 @@ class SnapshotStore(Snapshots):
                     raise
                 entry = now  # another process has replaced it
 
-    def load_into(self, model: nn.Module, epoch: int) -> None:
-        """Load a snapshot into a model; names and shapes must be the same.
-
-        Raises
-        ------
-        WrongArchitecture
-            Naming what differs.
-        """
-        origin = f"Snapshot of epoch {epoch} in {self.path}"
-        _weights.load_strictly(model, self.load(epoch), origin)
-
     def sha256(self, epoch: int) -> str:
         """Return the hash of a snapshot, as recorded when it was saved."""
         return str(self._entry(epoch)["sha256"])
-
-    def verify(self) -> None:
-        """Hash every file again, and compare.
-
-        Raises
-        ------
-        CorruptFile
-            For the first snapshot that is missing, truncated or changed.
-        """
-        for epoch, entry in sorted(self._entries().items()):
-            self._read_file(epoch, entry)
 
     def remove(self, epoch: int) -> None:
         """Remove a snapshot from the disk."""
