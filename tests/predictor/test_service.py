@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import sys
 import time
 import urllib.error
@@ -22,7 +23,7 @@ def address(deployed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("service") / "predictor"
     Predictor("tests.support.network:digits_network", deployed.digits.store, AES(k=3)).save(folder)
     command = [sys.executable, "-m", "uvicorn", "examples.service:app", "--port", "0"]
-    env = {**os.environ, "PREDICTOR": str(folder)}
+    env = {**os.environ, "PREDICTOR": str(folder), "MOST_BYTES": "100000", "MOST_SECONDS": "1"}
     log = folder.parent / "log.txt"
     with (
         log.open("w") as file,
@@ -57,10 +58,23 @@ def test_it_answers(deployed, address):
 
 
 def test_bad_input_gets_a_sentence(address):
-    assert post(address, b"{")[0] == 422
-    assert post(address, b"{}") == (422, {"error": "'inputs'"})
-    status, said = post(address, json.dumps({"inputs": [[1.0, 2.0]]}).encode())
-    assert status == 422
-    told = "`batch` must be what the network takes, got torch.float32 of shape (1, 2)"
-    assert said["error"].startswith(told)
-    assert post(address, json.dumps({"inputs": []}).encode())[0] == 422
+    assert post(address, b"{")[0] == 400
+    assert post(address, b"{}") == (400, {"error": "'inputs'"})
+    status, content = post(address, json.dumps({"inputs": [[1.0, 2.0]]}).encode())
+    assert status == 400
+    words = "`batch` must be what the network takes, got torch.float32 of shape (1, 2)"
+    assert content["error"].startswith(words)
+    assert post(address, json.dumps({"inputs": []}).encode())[0] == 400
+    assert post(address, b'{"inputs": [[' + b"9" * 400 + b"]]}")[0] == 400
+    assert post(address, b'{"inputs": [[NaN]]}')[0] == 400
+    assert post(address, b"[" * 50_000)[0] == 400
+
+
+def test_long_and_slow_bodies_are_refused(deployed, address):
+    assert post(address, b" " * 100_001)[0] == 413
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=processes.LONG) as slow:
+        slow.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        body = json.dumps({"inputs": deployed.x[:1].tolist()}).encode()
+        assert post(address, body)[0] == 200  # while the other has not sent its body
+        assert slow.recv(1000).startswith(b"HTTP/1.1 408")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from snapsure import _files
 from snapsure.errors import InvalidInput
@@ -23,9 +23,10 @@ from snapsure.kappas import SoftmaxResponse
 from snapsure.networks._data import Rows
 
 if TYPE_CHECKING:
-    from snapsure.predictor._predictor import Predictor
+    from snapsure.predictor._predictor import Answer, Predictor
 
 _OUTPUTS = ("label", "confidence", "accepted")
+_EQUAL = 1e-3  # how far the confidence of a file may be from the predictor's
 _ONE_FILE = 1_900_000_000  # bytes; an ONNX file has at most 2 GB
 
 
@@ -39,7 +40,7 @@ def export(predictor: "Predictor", path: Path, example: Any) -> None:
             "show that their number is free; pass two."
         )
     inputs = next(rows.batches())[0]
-    predictor(inputs)  # refuses an example that the network does not take
+    answer = predictor(inputs)  # refuses an example that the network does not take
     inputs = tree_map(lambda leaf: leaf.to(predictor.networks.device), inputs)
     names = list(inputs) if isinstance(inputs, Mapping) else []
     if isinstance(inputs, Mapping):
@@ -53,8 +54,43 @@ def export(predictor: "Predictor", path: Path, example: Any) -> None:
         TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder,
     ):
         _write(graph, tuple(inputs), names, Path(folder) / path.name)
+        _refuse_other_answers(Path(folder) / path.name, tuple(inputs), answer)
         for part in Path(folder).iterdir():  # weights beyond 2 GB lie beside the graph
             part.replace(path.with_name(part.name))
+
+
+def _refuse_other_answers(path: Path, args: tuple[Any, ...], answer: "Answer") -> None:
+    """Run the file on the example, and on its first input; refuse other answers."""
+    for n in (len(answer.label), 1):
+        some = tree_map(lambda leaf, n=n: leaf[:n], args)
+        try:
+            if path.suffix == ".pt2":
+                found = torch.export.load(path).module()(*some)
+            else:
+                import onnxruntime
+
+                session = onnxruntime.InferenceSession(path)
+                arrays = [leaf.cpu().numpy() for leaf in tree_leaves(some)]
+                given = zip([each.name for each in session.get_inputs()], arrays, strict=True)
+                found = session.run(None, dict(given))
+        except Exception as error:
+            got = f"one that cannot be run ({str(error).strip().splitlines()[0][:200]})"
+            raise _other_answers(got) from error
+        label, confidence, _ = (np.asarray(torch.as_tensor(part).detach().cpu()) for part in found)
+        same = (label == answer.label[:n]) & (abs(confidence - answer.confidence[:n]) < _EQUAL)
+        if not same.all():
+            at = int(np.argmin(same))
+            raise _other_answers(
+                f"class {label[at]} at confidence {confidence[at]:.6g} for class "
+                f"{answer.label[at]} at {answer.confidence[at]:.6g} in row {at} of `example`"
+            )
+
+
+def _other_answers(got: str) -> InvalidInput:
+    return InvalidInput(
+        f"The exported file must give the answers of the predictor, got {got}. Simplify the "
+        "network's forward, or deploy the saved folder."
+    )
 
 
 def _refuse_unexportable(predictor: "Predictor", path: Path) -> None:
@@ -90,7 +126,15 @@ def _refuse_unexportable(predictor: "Predictor", path: Path) -> None:
 
 def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) -> None:
     batch = torch.export.Dim("rows", min=1)
-    shapes: Any = {"inputs": tree_map(lambda leaf: {0: batch}, args)}
+    leaves = tree_leaves(args)
+    # Whole numbers are ids of words: the length of texts stays free.
+    free = 2 if any(not leaf.is_floating_point() for leaf in leaves) else 1
+    auto = torch.export.Dim.AUTO
+    shapes: Any = {
+        "inputs": tree_map(
+            lambda leaf: {0: batch, **dict.fromkeys(range(1, min(free, leaf.ndim)), auto)}, args
+        )
+    }
     weights = sum(value.nbytes for value in graph.state_dict().values())
     try:
         with _silence(), torch.no_grad():
@@ -171,6 +215,7 @@ class Graph(nn.Module):
     def __init__(self, predictor: "Predictor", names: Sequence[str], classes: int) -> None:
         super().__init__()
         self._names = names  # of inputs that the networks take by name
+        self._check_inputs = predictor.networks.check_inputs
         self.networks = nn.ModuleList(predictor.networks.modules)
         self._members = len(predictor.snapshots.members)
         self._epochs = predictor.epochs[::-1]  # as the modules are, the latest first
@@ -204,7 +249,12 @@ class Graph(nn.Module):
             confidence = self._curve(confidence)
 
         theta = self.theta[label] if self.theta.ndim else self.theta
-        return label, confidence, confidence >= theta
+        # Where Python refuses an input, because its numbers overflow, no answer is accepted.
+        checked = [*logits, *(inputs if self._check_inputs else ())]
+        finite = [
+            one.flatten(1).isfinite().all(dim=1) for one in checked if one.is_floating_point()
+        ]
+        return label, confidence, (confidence >= theta) & torch.stack(finite).all(dim=0)
 
     def _run(self, network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         own = tuple(value.clone() for value in inputs)  # a network may change its inputs

@@ -75,7 +75,7 @@ class Scorer:
         device: torch.device | None = None,
     ) -> None:
         self.model, self._members, self._kappa = unwrap(model), snapshots.members, kappa
-        self._needs, self._check_inputs = needs, check_inputs
+        self._needs, self.check_inputs = needs, check_inputs
         self._watches = bool(kappa.sampling or kappa.layers)
         self.epochs = np.array(epochs)
         self._groups = group_epochs(model, list(epochs)[::-1], len(self._members), memory)
@@ -158,7 +158,7 @@ class Scorer:
 
     def _score(self, inputs: Any, y_hat: Ints | None, epochs: Sequence[int], row: int) -> _Part:
         """Score one batch, whose first input is number `row`, with snapshots that are loaded."""
-        if self._check_inputs:
+        if self.check_inputs:
             refuse_infinite(inputs, "batch", row)
         device = self.device.type
         if torch.is_autocast_enabled(device):  # the caller's, which would change the answers
