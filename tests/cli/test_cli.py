@@ -76,14 +76,14 @@ def test_a_broken_package_gives_a_sentence(tmp_path):
         assert "Traceback" not in result.stderr
 
 
-def test_confidences_of_every_point_in_a_file(tmp_path):
+def test_confidences_of_every_example_in_a_file(tmp_path):
     table = simulated()
     table.save(tmp_path / "scores")
-    arguments = ("--splits", 1, "--seed", 2, "--points", "points.csv", "--json")
-    told = run("evaluate", "scores", *arguments, cwd=tmp_path)
-    assert told.stderr.splitlines()[-1] == "written: points.csv"
-    assert json.loads(told.stdout)["points"] == 400
-    header, *lines = (tmp_path / "points.csv").read_text().splitlines()
+    arguments = ("--splits", 1, "--seed", 2, "--examples", "examples.csv", "--json")
+    done = run("evaluate", "scores", *arguments, cwd=tmp_path)
+    assert done.stderr.splitlines()[-1] == "written: examples.csv"
+    assert json.loads(done.stdout)["examples"] == 400
+    header, *lines = (tmp_path / "examples.csv").read_text().splitlines()
     expected = confidences(table, kappa="softmax", seed=2)
     other = confidences(table, kappa="mc_dropout", seed=2)
     expected |= {f"{method} of mc_dropout": p for method, p in other.items()}
@@ -107,11 +107,11 @@ def test_score_and_evaluate(workplace):
     for word in ("softmax", "nn_distance", "mc_dropout", "AES", "PES", "LES", "Brier"):
         assert word in shown
 
-    told = run("evaluate", "scores", "--splits", 2, "--json", cwd=workplace)
-    content = json.loads(told.stdout)
+    done = run("evaluate", "scores", "--splits", 2, "--json", cwd=workplace)
+    content = json.loads(done.stdout)
     expected = evaluate(table, protocol=Splits(2)).as_dict()["boards"]
     assert content["boards"] == json.loads(json.dumps(expected))
-    assert content["points"] == 797
+    assert content["examples"] == 797
     assert content["error"] == table.errors.mean()
 
 
@@ -202,7 +202,7 @@ def test_report_of_two_folders_of_one_name(workplace):
     run(*arguments, cwd=workplace)
     page = (workplace / "report.html").read_text()
     assert "<dt>city</dt><dd>Bonn</dd>" in page
-    assert "--risk 0.4 --out predictor" in page
+    assert "snapsure fit a/scores --model mine:network --risk 0.4 --out predictor" in page
     (workplace / "points.csv").write_text("city,size\nBonn\n")
     said = refuse(*arguments, cwd=workplace)
     assert "--fields must" in said

@@ -279,8 +279,11 @@ def test_several_tables_have_one_recommendation():
 def test_the_way_to_deploy_is_one_that_works(table, tmp_path):
     python = Report(table, risk=RISK).html()
     assert "Predictor.fit(model, snapshots, table, risk=0.3)" in python
-    command = Report(table, risk=RISK, folder="my scores", seed=2).html()
-    assert "snapsure fit &#39;my scores&#39; --trust --risk 0.3 --seed 2 --out predictor" in command
+    command = Report(table, risk=RISK, folder="my scores", model="net:make", seed=2).html()
+    expected = (
+        "snapsure fit &#39;my scores&#39; --model net:make --risk 0.3 --seed 2 --out predictor"
+    )
+    assert expected in command
 
 
 def test_a_user_adds_a_section(table, monkeypatch):

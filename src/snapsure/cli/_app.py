@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO, TypeVar
 
@@ -69,7 +70,18 @@ app = typer.Typer(
 
 def command(group: Literal["Use", "Study", "Repair", "Try"], example: str) -> Callable[[F], F]:
     """Add a command to a group of the help, with an example at the end of its own help."""
-    return app.command(cls=_Command, rich_help_panel=group, epilog=f"Example: {example}")
+
+    def add(run: F) -> F:
+        @wraps(run)
+        def run_and_report(**options: Any) -> None:
+            with report_errors():
+                run(**options)
+
+        epilog = f"Example: {example}"
+        app.command(cls=_Command, rich_help_panel=group, epilog=epilog)(run_and_report)
+        return run
+
+    return add
 
 
 def _show_version(wanted: bool) -> None:
@@ -126,7 +138,7 @@ def _show_warning(
 
 
 @contextmanager
-def report_errors(resume: str) -> Iterator[None]:
+def report_errors(resume: str = "run the same command again") -> Iterator[None]:
     """Turn errors into a sentence and exit code 2, warnings into a line, Ctrl-C into `resume`."""
     try:
         with warnings.catch_warnings():

@@ -63,9 +63,16 @@ def write_source(table: Path, model: str, snapshots: Path, prefix: str | None) -
     _files.write_bytes(table / _SOURCE, _json.text(content))
 
 
-def has_source(table: Path) -> bool:
-    """Say whether `snapsure score` wrote a table, so that `snapsure fit` finds its network."""
-    return (table / _SOURCE).exists()
+def read_model(table: Path) -> str | None:
+    """Return the factory that `snapsure score` noted beside a table; None if it wrote no note."""
+    return _load_source(table).get("model")
+
+
+def _load_source(table: Path) -> Mapping[str, Any]:
+    what, remedy = "the file that `snapsure score` wrote", "delete it, and pass the options instead"
+    with suppress(FileNotFoundError):
+        return _json.load(table / _SOURCE, what, _Source, remedy)
+    return {}
 
 
 def read_source(
@@ -75,10 +82,7 @@ def read_source(
 
     The code of a model that only the table's folder names is imported only with `trust`.
     """
-    what, remedy = "the file that `snapsure score` wrote", "delete it, and pass the options instead"
-    known: Mapping[str, Any] = {}
-    with suppress(FileNotFoundError):
-        known = _json.load(table / _SOURCE, what, _Source, remedy)
+    known = _load_source(table)
     options = {"model": model, "snapshots": snapshots}
     for name, value in options.items():
         if value is None and name not in known:

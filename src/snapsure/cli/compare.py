@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from snapsure.cli import _tables
-from snapsure.cli._app import command, report_errors
+from snapsure.cli._app import command
 from snapsure.cli._options import Json, Seed
 from snapsure.errors import InvalidInput
 
@@ -51,49 +51,48 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Rank every confidence method on the same checkpoints, with its cost and intervals."""
-    with report_errors("run the same command again"):
-        from snapsure.evaluation import compare as rank
-        from snapsure.report.tables import tabulate_board, to_latex, to_markdown, to_terminal
+    from snapsure.evaluation import compare as rank
+    from snapsure.report.tables import tabulate_board, to_latex, to_markdown, to_terminal
 
-        form = "json" if as_json else form
-        if form not in _FORMATS:
-            raise InvalidInput(
-                f"--format must be one of {', '.join(_FORMATS)}, got {form!r}. Choose one of these."
-            )
-        if plot is not None and plot.suffix not in _PICTURES:
-            raise InvalidInput(
-                f"--plot must end in {', '.join(_PICTURES)}, got {plot}. Choose one of these."
-            )
-        runs = _tables.open_runs(tables or [], source, apart=apart)
-        with Console(stderr=True).status("resampling …"):
-            outcome = rank(
-                runs,
-                reference=reference,
-                kappa=kappa,
-                metric=metric,
-                resamples=resamples,
-                seed=seed,
-            )
-        if plot is not None:
-            outcome.plot().save(plot)
-            typer.echo(f"written: {plot}", err=True)
-        if form == "json":
-            typer.echo(json.dumps(outcome.as_dict(), indent=1))
-            return
+    form = "json" if as_json else form
+    if form not in _FORMATS:
+        raise InvalidInput(
+            f"--format must be one of {', '.join(_FORMATS)}, got {form!r}. Choose one of these."
+        )
+    if plot is not None and plot.suffix not in _PICTURES:
+        raise InvalidInput(
+            f"--plot must end in {', '.join(_PICTURES)}, got {plot}. Choose one of these."
+        )
+    runs = _tables.open_runs(tables or [], source, apart=apart)
+    with Console(stderr=True).status("resampling …"):
+        outcome = rank(
+            runs,
+            reference=reference,
+            kappa=kappa,
+            metric=metric,
+            resamples=resamples,
+            seed=seed,
+        )
+    if plot is not None:
+        outcome.plot().save(plot)
+        typer.echo(f"written: {plot}", err=True)
+    if form == "json":
+        typer.echo(json.dumps(outcome.as_dict(), indent=1))
+        return
 
-        boards = [tabulate_board(board, outcome) for board in outcome.every]
-        if form == "terminal":
-            heads = ("method", outcome.every[0].measure, "passes", "gain, %")
-            console = Console(width=max(Console().width, 200 if wide else 80))
-            for board in boards:
-                console.print(to_terminal(board if wide else board.select(heads)))
-            if not wide:
-                typer.echo("--wide shows all columns, p-values and verdicts.", err=True)
-        elif form == "markdown":
-            typer.echo(
-                "\n".join(f"{board.title}\n\n{to_markdown(board)}" for board in boards),
-                nl=False,
-            )
-        else:
-            # Verdicts are too long for a column of a paper.
-            typer.echo("\n\n".join(to_latex(board.select(board.heads[:-1])) for board in boards))
+    boards = [tabulate_board(board, outcome) for board in outcome.every]
+    if form == "terminal":
+        heads = ("method", outcome.every[0].measure, "passes", "gain, %")
+        console = Console(width=max(Console().width, 200 if wide else 80))
+        for board in boards:
+            console.print(to_terminal(board if wide else board.select(heads)))
+        if not wide:
+            typer.echo("--wide shows all columns, p-values and verdicts.", err=True)
+    elif form == "markdown":
+        typer.echo(
+            "\n".join(f"{board.title}\n\n{to_markdown(board)}" for board in boards),
+            nl=False,
+        )
+    else:
+        # Verdicts are too long for a column of a paper.
+        typer.echo("\n\n".join(to_latex(board.select(board.heads[:-1])) for board in boards))

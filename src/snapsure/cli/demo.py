@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from snapsure.cli._app import command, report_errors, step_printer, wide_console
+from snapsure.cli._app import command, step_printer, wide_console
 
 
 @command("Try", "snapsure demo butterfly papillon")
@@ -18,11 +18,10 @@ def demo(
     ),
 ) -> None:
     """Which language is a word from? Three small networks, end to end, in about a minute."""
-    console = wide_console()
-    with report_errors("run the same command again: trained networks are kept"):
-        from snapsure.paper import demo as steps
+    from snapsure.paper import demo as steps
 
-        if words:
-            steps.answer(out, words, console)
-        else:
-            steps.run(out, console, step_printer(console))
+    console = wide_console()
+    if words:
+        steps.answer(out, words, console)
+    else:
+        steps.run(out, console, step_printer(console))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapsure.cli import _data, _models
-from snapsure.cli._app import command, report_errors
+from snapsure.cli._app import command
 from snapsure.cli._options import (
     Accelerator,
     Devices,
@@ -94,33 +94,32 @@ def distill(
 
     This takes one more training. An interrupted training resumes by the same command.
     """
-    with report_errors("run the same command again: targets and complete epochs are kept"):
-        from snapsure.training import Student
-        from snapsure.training._epochs import launch_fabric
+    from snapsure.training import Student
+    from snapsure.training._epochs import launch_fabric
 
-        make_optimizer = _choose_optimizer(optimizer, learning_rate, weight_decay)
-        _models.search_working_folder()
-        examples = None if held_out is None else _data.load_data(held_out, "--held-out")
-        more = None if unlabelled is None else _data.load_data(unlabelled, "--unlabelled")
-        fabric = launch_fabric(accelerator, devices, precision)
-        student = Student(
-            model,
-            _models.open_snapshots(snapshots, prefix, trust),
-            _data.load_data(data, "--data"),
-            out,
-            labels=labels,
-            start=start,
-            unlabelled=more,
-            epochs=epochs,
-            batch_size=batch_size,
-            optimizer=make_optimizer,
-            augment=None if augment is None else _models.import_name(augment, "--augment"),
-            seed=seed,
-            fabric=fabric,
-        ).fit()
-        if not fabric.is_global_zero:
-            return
-        difference = None if examples is None else student.difference(examples)
+    make_optimizer = _choose_optimizer(optimizer, learning_rate, weight_decay)
+    _models.search_working_folder()
+    examples = None if held_out is None else _data.load_data(held_out, "--held-out")
+    more = None if unlabelled is None else _data.load_data(unlabelled, "--unlabelled")
+    fabric = launch_fabric(accelerator, devices, precision)
+    student = Student(
+        model,
+        _models.open_snapshots(snapshots, prefix, trust),
+        _data.load_data(data, "--data"),
+        out,
+        labels=labels,
+        start=start,
+        unlabelled=more,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer=make_optimizer,
+        augment=None if augment is None else _models.import_name(augment, "--augment"),
+        seed=seed,
+        fabric=fabric,
+    ).fit()
+    if not fabric.is_global_zero:
+        return
+    difference = None if examples is None else student.difference(examples)
 
     if as_json:
         content = {"student": str(out), "snapshots": student.teachers}

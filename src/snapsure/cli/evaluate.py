@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from snapsure.cli._app import command, report_errors, wide_console
+from snapsure.cli._app import command, wide_console
 from snapsure.cli._options import Json, Seed
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @command("Use", "snapsure evaluate scores")
 def evaluate(
     table: Annotated[Path, typer.Argument(help="Folder of a score table.")],
-    splits: Annotated[int, typer.Option(help="70/30 splits for PES, LES and Platt.")] = 10,
+    splits: Annotated[int, typer.Option(help="Random 70/30 splits, for methods that learn.")] = 10,
     seed: Seed = 0,
-    points: Annotated[
+    examples: Annotated[
         Path | None,
         typer.Option(
             help="Write a CSV file: the probability that each answer is right, by every method, "
@@ -30,37 +30,36 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare AES, PES and LES with the final softmax, with intervals."""
-    with report_errors("run the same command again"):
-        from snapsure.evaluation import Splits
-        from snapsure.evaluation import evaluate as judge
-        from snapsure.report.tables import summarise_board, to_terminal
-        from snapsure.table import ScoreTable
+    """Compare averaged (AES), learned (LES) and pointwise (PES) early stopping with softmax."""
+    from snapsure.evaluation import Splits
+    from snapsure.evaluation import evaluate as judge
+    from snapsure.report.tables import summarise_board, to_terminal
+    from snapsure.table import ScoreTable
 
-        scores = ScoreTable.open(table)
-        with Console(stderr=True).status("resampling …"):
-            result = judge(scores, protocol=Splits(splits, seed=seed), seed=seed)
-        if points is not None:
-            _write_points(points, scores, seed)
-            typer.echo(f"written: {points}", err=True)
-        if as_json:
-            content = {
-                "points": scores.y_hat.size,
-                "snapshots": scores.epochs.size,
-                "error": float(scores.errors.mean()),
-                **result.as_dict(),
-            }
-            typer.echo(json.dumps(content, indent=1))
-            return
-        typer.echo(
-            f"{scores.y_hat.size} examples, {scores.errors.mean():.1%} wrong, "
-            f"{scores.epochs.size} snapshots"
-        )
-        for board in result.every:
-            wide_console().print(to_terminal(summarise_board(board, result)))
+    scores = ScoreTable.open(table)
+    with Console(stderr=True).status("resampling …"):
+        result = judge(scores, protocol=Splits(splits, seed=seed), seed=seed)
+    if examples is not None:
+        _write_examples(examples, scores, seed)
+        typer.echo(f"written: {examples}", err=True)
+    if as_json:
+        content = {
+            "examples": scores.y_hat.size,
+            "snapshots": scores.epochs.size,
+            "error": float(scores.errors.mean()),
+            **result.as_dict(),
+        }
+        typer.echo(json.dumps(content, indent=1))
+        return
+    typer.echo(
+        f"{scores.y_hat.size} examples, {scores.errors.mean():.1%} wrong, "
+        f"{scores.epochs.size} snapshots"
+    )
+    for board in result.every:
+        wide_console().print(to_terminal(summarise_board(board, result)))
 
 
-def _write_points(path: Path, scores: "ScoreTable", seed: int) -> None:
+def _write_examples(path: Path, scores: "ScoreTable", seed: int) -> None:
     """Write a line per example: row, y, y_hat, wrong, and the probability by each method."""
     from snapsure import _files
     from snapsure.evaluation import confidences

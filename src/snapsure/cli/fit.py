@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from snapsure.cli import _data, _models, _tables
-from snapsure.cli._app import command, report_errors
+from snapsure.cli._app import command
 from snapsure.cli._options import Classes, Delta, Json, Prefix, Risk, Seed, read_risk
 
 
@@ -43,29 +43,28 @@ def fit(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Choose the best method within so many passes, promise a risk, and save what to deploy."""
-    with report_errors("run the same command again"):
-        from snapsure.predictor import Predictor
-        from snapsure.table import ScoreTable
+    """Choose a method within so many passes, promise an error limit, and save what to deploy."""
+    from snapsure.predictor import Predictor
+    from snapsure.table import ScoreTable
 
-        scores = ScoreTable.open(table)
-        factory, folder, prefix = _tables.read_source(table, model, snapshots, prefix, trust=trust)
-        _models.import_name(factory, "--model")  # which may register a κ
-        store = _models.open_snapshots(folder, prefix, trust)
-        names = None if classes is None else _data.read_lines(classes, "--classes")
-        with Console(stderr=True).status("comparing methods …"):
-            predictor = Predictor.fit(
-                factory,
-                store,
-                scores,
-                risk=read_risk(risk),
-                delta=delta,
-                passes=passes,
-                kappa=kappa,
-                classes=names,
-                seed=seed,
-            )
-        predictor.save(out)
+    scores = ScoreTable.open(table)
+    factory, folder, prefix = _tables.read_source(table, model, snapshots, prefix, trust=trust)
+    _models.import_name(factory, "--model")  # which may register a κ
+    store = _models.open_snapshots(folder, prefix, trust)
+    names = None if classes is None else _data.read_lines(classes, "--classes")
+    with Console(stderr=True).status("comparing methods …"):
+        predictor = Predictor.fit(
+            factory,
+            store,
+            scores,
+            risk=read_risk(risk),
+            delta=delta,
+            passes=passes,
+            kappa=kappa,
+            classes=names,
+            seed=seed,
+        )
+    predictor.save(out)
 
     threshold = predictor.threshold
     if as_json:
@@ -82,10 +81,12 @@ def fit(
     typer.echo(f"{predictor.estimator!r}, {count} per answer")
     typer.echo(f"Why: {predictor.reason}.")
     if threshold is None:
-        typer.echo("No risk is promised: every answer is accepted. Add --risk 0.02 to promise one.")
+        typer.echo(
+            "Every answer is accepted: there is no error limit. Add --risk 0.02 to promise one."
+        )
     else:
         typer.echo(
-            f"Accepts {threshold.coverage:.1%} of the held-out examples. Among accepted inputs the "
-            f"error rate is at most {threshold.risk:g}, with probability {1 - delta:g}."
+            f"Accepts {threshold.coverage:.1%} of the held-out examples. At most {threshold.risk:g} "
+            f"of the accepted answers are wrong, with probability {1 - delta:g}."
         )
     typer.echo(f"Now: snapsure predict {out} --model {factory} --data new.npz --out answers.csv")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from snapsure.cli import _data, _models
-from snapsure.cli._app import command, report_errors
+from snapsure.cli._app import command
 from snapsure.cli._options import BatchSize, Device, Json
 
 
@@ -57,26 +57,25 @@ def predict(
 
     An interrupted run resumes by the same command.
     """
-    with report_errors("run the same command again: answers so far are kept"):
-        from snapsure.decisions import Monitor
-        from snapsure.predictor import Predictor
-        from snapsure.predictor._answers import refuse_unknown_form, write_answers
+    from snapsure.decisions import Monitor
+    from snapsure.predictor import Predictor
+    from snapsure.predictor._answers import refuse_unknown_form, write_answers
 
-        refuse_unknown_form(out)
-        _models.search_working_folder()
-        rows = _data.load_inputs(data, "--data", batch_size)
-        groups = None if group is None else _data.load_array(data, group, "--group")
-        console = Console(stderr=True)
-        with console.status("loading …"):
-            loaded = Predictor.load(predictor, model, trust=trust, device=device)
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task("answering", total=None)
+    refuse_unknown_form(out)
+    _models.search_working_folder()
+    rows = _data.load_inputs(data, "--data", batch_size)
+    groups = None if group is None else _data.load_array(data, group, "--group")
+    console = Console(stderr=True)
+    with console.status("loading …"):
+        loaded = Predictor.load(predictor, model, trust=trust, device=device)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("answering", total=None)
 
-            def advance(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
 
-            counts = write_answers(loaded, rows, out, advance, monitor, groups, raw)
-        watching = None if monitor is None else Monitor.load(monitor)
+        counts = write_answers(loaded, rows, out, advance, monitor, groups, raw)
+    watching = None if monitor is None else Monitor.load(monitor)
 
     alarms = [] if watching is None else [str(alarm) for alarm in watching.alarms]
     if as_json:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from snapsure.cli import _data, _tables
-from snapsure.cli._app import command, report_errors
+from snapsure.cli._app import command
 from snapsure.cli._options import Classes, Seed
 
 
@@ -37,28 +37,28 @@ def report(
     seed: Seed = 0,
 ) -> None:
     """Write one HTML page: what to use, what to accept, and which examples to look at."""
-    with report_errors("run the same command again"):
-        from snapsure.evaluation import compare
-        from snapsure.report.page import Report, describe_origin
-        from snapsure.table import ScoreTable
+    from snapsure.evaluation import compare
+    from snapsure.report.page import Report, describe_origin
+    from snapsure.table import ScoreTable
 
-        _tables.refuse_repeats(tables)
-        scores = {str(path): ScoreTable.open(path) for path in tables}
-        origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
-        for name, table in scores.items():
-            origin |= describe_origin(table, name)
-        with Console(stderr=True).status("resampling …"):
-            page = Report(
-                next(iter(scores.values())) if len(scores) == 1 else scores,
-                kappa=kappa,
-                risk=risk,
-                images=None if images is None else _data.load_images(images),
-                texts=None if texts is None else _data.read_lines(texts, "--texts"),
-                fields=None if fields is None else _data.read_columns(fields, "--fields"),
-                classes=None if classes is None else _data.read_lines(classes, "--classes"),
-                origin=origin,
-                contest=compare(_tables.open_runs(tables), seed=seed) if contest else None,
-                folder=tables[0] if _tables.has_source(tables[0]) else None,
-                seed=seed,
-            ).save(out)
-        typer.echo(f"written: {page}")
+    _tables.refuse_repeats(tables)
+    scores = {str(path): ScoreTable.open(path) for path in tables}
+    origin = {"command": shlex.join(["snapsure", *sys.argv[1:]])}
+    for name, table in scores.items():
+        origin |= describe_origin(table, name)
+    with Console(stderr=True).status("resampling …"):
+        page = Report(
+            next(iter(scores.values())) if len(scores) == 1 else scores,
+            kappa=kappa,
+            risk=risk,
+            images=None if images is None else _data.load_images(images),
+            texts=None if texts is None else _data.read_lines(texts, "--texts"),
+            fields=None if fields is None else _data.read_columns(fields, "--fields"),
+            classes=None if classes is None else _data.read_lines(classes, "--classes"),
+            origin=origin,
+            contest=compare(_tables.open_runs(tables), seed=seed) if contest else None,
+            folder=tables[0],
+            model=_tables.read_model(tables[0]),
+            seed=seed,
+        ).save(out)
+    typer.echo(f"written: {page}")

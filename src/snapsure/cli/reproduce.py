@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snapsure.cli._app import command, report_errors, step_printer, wide_console
+from snapsure.cli._app import command, step_printer, wide_console
 from snapsure.cli._options import (
     Accelerator,
     DataFolder,
@@ -58,32 +58,31 @@ def reproduce(
     specific (0.1 halved every 20 epochs, plain momentum, the logits as they are) and the code for
     the augmentation. The page "The paper's tables" of the documentation lists every difference.
     """
-    with report_errors("run the same command again: networks and scores so far are kept"):
-        from snapsure.paper import tables
-        from snapsure.paper.archive import Experiment
-        from snapsure.report.tables import to_terminal
+    from snapsure.paper import tables
+    from snapsure.paper.archive import Experiment
+    from snapsure.report.tables import to_terminal
 
-        names = tables.select_parts(what)
-        if source is None:
-            from snapsure.paper import run
-            from snapsure.training._epochs import launch_fabric
+    names = tables.select_parts(what)
+    if source is None:
+        from snapsure.paper import run
+        from snapsure.training._epochs import launch_fabric
 
-            study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
-            earlier = None if beside is None else Experiment.open(beside, "--beside")
-            fabric = launch_fabric(accelerator, devices, precision)
-            show = step_printer(Console(stderr=True))
-            done = run.run(study, fabric, show, seed, softmax_only=softmax_only, beside=earlier)
-            if done is None:  # another process of the same training has the results
-                return
-            source = out = study.out / "results"
-            done.save(source)
-        experiment = Experiment.open(source)
-        parts = tables.compute(experiment, names)
-        written = [] if out is None else tables.write(experiment, names, parts, out)
-        if as_json:
-            typer.echo(json.dumps({name: part.content for name, part in parts.items()}, indent=1))
+        study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
+        earlier = None if beside is None else Experiment.open(beside, "--beside")
+        fabric = launch_fabric(accelerator, devices, precision)
+        show = step_printer(Console(stderr=True))
+        done = run.run(study, fabric, show, seed, softmax_only=softmax_only, beside=earlier)
+        if done is None:  # another process of the same training has the results
             return
-        for part in parts.values():
-            wide_console().print(to_terminal(part.table))
-        for path in written:
-            typer.echo(f"written: {path}")
+        source = out = study.out / "results"
+        done.save(source)
+    experiment = Experiment.open(source)
+    parts = tables.compute(experiment, names)
+    written = [] if out is None else tables.write(experiment, names, parts, out)
+    if as_json:
+        typer.echo(json.dumps({name: part.content for name, part in parts.items()}, indent=1))
+        return
+    for part in parts.values():
+        wide_console().print(to_terminal(part.table))
+    for path in written:
+        typer.echo(f"written: {path}")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from snapsure.cli import _data, _models, _tables
-from snapsure.cli._app import command, report_errors
+from snapsure.cli._app import command
 from snapsure.cli._options import BatchSize, Device, Json, Model, Prefix, Snapshots, Trust
 
 
@@ -61,30 +61,29 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Score every example with every snapshot. An interrupted run resumes by the same command."""
-    with report_errors("run the same command again: what is scored is kept"):
-        from snapsure.scoring import score as run
+    from snapsure.scoring import score as run
 
-        network = _models.call_factory(model, "--model")  # first, because it may register a κ
-        executor_ = _models.make_executor(executor, address, device)
-        kappas = _models.make_kappas(kappa.split(","), reference)
-        examples = _data.load_data(data, "--data")
-        training = None
-        if average and reference is not None:
-            training = _data.load_data(reference, "--reference")
-        source = _models.open_snapshots(snapshots, prefix, trust)
-        with redirect_stdout(sys.stderr):  # Ray reports lost nodes on stdout
-            table = run(
-                network,
-                source,
-                examples,
-                kappas,
-                average=average,
-                reference=training,
-                out=out,
-                executor=executor_,
-                batch_size=batch_size,
-                overwrite=overwrite,
-            )
-        _tables.write_source(out, model, snapshots, prefix)
+    network = _models.call_factory(model, "--model")  # first, because it may register a κ
+    executor_ = _models.make_executor(executor, address, device)
+    kappas = _models.make_kappas(kappa.split(","), reference)
+    examples = _data.load_data(data, "--data")
+    training = None
+    if average and reference is not None:
+        training = _data.load_data(reference, "--reference")
+    source = _models.open_snapshots(snapshots, prefix, trust)
+    with redirect_stdout(sys.stderr):  # Ray reports lost nodes on stdout
+        table = run(
+            network,
+            source,
+            examples,
+            kappas,
+            average=average,
+            reference=training,
+            out=out,
+            executor=executor_,
+            batch_size=batch_size,
+            overwrite=overwrite,
+        )
+    _tables.write_source(out, model, snapshots, prefix)
     summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
     typer.echo(json.dumps(summary) if as_json else f"{table}\nNow: snapsure evaluate {out}")

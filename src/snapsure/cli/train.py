@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from snapsure.cli._app import command, report_errors, step_printer
+from snapsure.cli._app import command, step_printer
 from snapsure.cli._options import (
     Accelerator,
     DataFolder,
@@ -33,14 +33,13 @@ def train(
 
     An interrupted training resumes by the same command.
     """
-    with report_errors("run the same command again: complete epochs are kept"):
-        from snapsure.paper import run
-        from snapsure.training._epochs import launch_fabric
+    from snapsure.paper import run
+    from snapsure.training._epochs import launch_fabric
 
-        study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
-        run.claim(study)
-        show = step_printer(Console(stderr=True))
-        fabric = launch_fabric(accelerator, devices, precision)
-        run.train_one(study, seed, study.load(show), fabric, show)
-        if fabric.is_global_zero:
-            typer.echo(f"snapshots: {study.folder(seed) / 'snapshots'}")
+    study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
+    run.claim(study)
+    show = step_printer(Console(stderr=True))
+    fabric = launch_fabric(accelerator, devices, precision)
+    run.train_one(study, seed, study.load(show), fabric, show)
+    if fabric.is_global_zero:
+        typer.echo(f"snapshots: {study.folder(seed) / 'snapshots'}")

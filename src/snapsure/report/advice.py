@@ -104,17 +104,17 @@ class Recommendation:
             sentences.append(f"The {name_final(self.kappa)} {accepts}.")
         return sentences
 
-    def write_deployment(self, folder: str | Path | None, seed: int) -> str:
-        """Write the command, or without a folder the line of Python, that deploys it."""
+    def write_deployment(self, folder: str | Path | None, model: str | None, seed: int) -> str:
+        """Write the command that deploys it, or without a folder and a model a line of Python."""
         settings: dict[str, Any] = {} if self.accepted is None else {"risk": self.risk}
         if self.kappa != "softmax":
             settings["kappa"] = self.kappa
         if seed:
             settings["seed"] = seed
-        if folder is not None:
+        if folder is not None and model is not None:
+            settings = {"model": model, **settings}
             given = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
-            given = ["--trust", *given, "--out", "predictor"]
-            return shlex.join(["snapsure", "fit", str(folder), *given])
+            return shlex.join(["snapsure", "fit", str(folder), *given, "--out", "predictor"])
         given = [f"{key}={value!r}" for key, value in settings.items()]
         arguments = ", ".join(["model", "snapshots", "table", *given])
         return f'Predictor.fit({arguments}).save("predictor")'

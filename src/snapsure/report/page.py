@@ -55,9 +55,9 @@ class Report:
         Where the scores come from; listed at the end of the page.
     contest : Comparison, optional
         The result of `compare`; it gets a section of its own.
-    folder : str or path, optional
-        The folder that `snapsure score` wrote the first table to: the page then shows the command
-        that deploys it, else a line of Python.
+    folder, model : str, optional
+        The first table's folder and the factory of its network, as `snapsure fit` takes them: the
+        page then shows the command that deploys, else a line of Python.
     title : str
         The page's heading.
     seed : int
@@ -85,6 +85,7 @@ class Report:
         origin: Mapping[str, Any] | None = None,
         contest: Comparison | None = None,
         folder: str | Path | None = None,
+        model: str | None = None,
         title: str = "Which predictions can be trusted?",
         seed: int = 0,
     ) -> None:
@@ -104,7 +105,7 @@ class Report:
             choose(table, kappa=kappa or table.names[0], seed=seed) for table in named.values()
         ]
         self.advice = recommend(list(named.values()), choices, risk)
-        self._deployment = self.advice.write_deployment(folder, seed)
+        self._deployment = self.advice.write_deployment(folder, model, seed)
         self._chapters = [
             Chapter(name, table, choice, self.advice.risk, examples, classes, len(named), seed)
             for (name, table), choice in zip(named.items(), self.advice.choices, strict=True)
