@@ -64,7 +64,7 @@ def refuse_score(**options):
 @pytest.mark.parametrize("model", ["user_nets.py:make", "below/nets_below.py:make"])
 def test_a_model_in_a_file_goes_all_the_way(place, model):
     score(model=model)
-    invoke("fit out", out="predictor")
+    invoke("fit out --trust", out="predictor")
     invoke("predict predictor --trust", data="data.npz", out="answers.csv")
     assert len((place / "answers.csv").read_text().splitlines()) == 51
 
@@ -95,7 +95,7 @@ def test_models_that_cannot_be_made(place, model, words):
 def test_files_that_hold_no_arrays(place, end, command):
     if command == "predict":
         score()
-        invoke("fit out", out="predictor")
+        invoke("fit out --trust", out="predictor")
         command = "predict predictor --out answers.csv"
     options = USUAL if command == "score" else {}
     way = "np.savez(path, x=…, y=…)" if end == ".npz" else "np.save(path, x)"
@@ -137,7 +137,7 @@ def test_batch_size_device_and_overwrite(place):
     assert ScoreTable.open(place / "out").provenance["data"]["batch_size"] == 256
     said = refuse_score(device="cpu", executor="ray", out="other")
     assert "--device must come with --executor local, got 'cpu' and ray" in said
-    invoke("fit out", out="predictor")
+    invoke("fit out --trust", out="predictor")
     options = {"data": "data.npz", "out": "answers.csv", "batch-size": 7}
     invoke("predict predictor --trust", device="cpu", **options)
     said = invoke_refused("predict predictor --trust", device="abacus", **options)
@@ -156,8 +156,8 @@ def test_prefix_chooses_a_network_and_fit_remembers_it(place):
     assert "--prefix student." in said
     score(snapshots="two", prefix="teacher.")
     assert "with other snapshots" in refuse_score(snapshots="two", prefix="student.")
-    invoke("fit out", out="predictor")
-    said = invoke_refused("fit out", out="predictor", prefix="student.")
+    invoke("fit out --trust", out="predictor")
+    said = invoke_refused("fit out --trust", out="predictor", prefix="student.")
     assert "must be those that the table was scored with" in said
     said = refuse_score(prefix="teacher.")
     assert "--prefix must come with another tool's checkpoints, got a store in run" in said

@@ -15,11 +15,11 @@ Risk = Annotated[
     str | None,
     typer.Option(
         metavar="FLOAT|smallest",
-        help="Error rate to promise among accepted answers, such as 0.02; `smallest` promises the "
-        "smallest that the examples can.",
+        help="Error limit: the share of accepted answers that may be wrong, such as 0.02; "
+        "`smallest` promises the smallest that the examples can.",
     ),
 ]
-Delta = Annotated[float, typer.Option(help="Probability that the promise does not hold.")]
+Delta = Annotated[float, typer.Option(help="Probability that the promise fails.")]
 
 # Networks, snapshots and data.
 Model = Annotated[

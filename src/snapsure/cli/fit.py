@@ -86,7 +86,7 @@ def fit(
         )
     else:
         typer.echo(
-            f"Accepts {threshold.coverage:.1%} of the held-out examples. At most {threshold.risk:g} "
-            f"of the accepted answers are wrong, with probability {1 - delta:g}."
+            f"Accepts {threshold.coverage:.1%} of the held-out examples. At most "
+            f"{threshold.risk:g} of the accepted answers are wrong, with probability {1 - delta:g}."
         )
     typer.echo(f"Now: snapsure predict {out} --model {factory} --data new.npz --out answers.csv")

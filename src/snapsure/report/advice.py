@@ -196,9 +196,9 @@ def summarise(advice: Recommendation, chapters: Sequence[Chapter], deployment: s
     mean = f" (mean of {len(chapters)} tables)" if len(chapters) > 1 else ""
     blocks: list[Block] = []
     if advice.accepted is not None:
-        shares = {final: advice.final_accepted}
+        shares = {final: advice.accepted}
         if advice.method != FINAL:
-            shares = {advice.method: advice.accepted, **shares}
+            shares = {advice.method: advice.accepted, final: advice.final_accepted}
         blocks += [
             Bar(
                 name,
