@@ -196,7 +196,7 @@ def summarise(advice: Recommendation, chapters: Sequence[Chapter], deployment: s
     mean = f" (mean of {len(chapters)} tables)" if len(chapters) > 1 else ""
     blocks: list[Block] = []
     if advice.accepted is not None:
-        shares = {final: advice.accepted}
+        shares: dict[str, float | None] = {final: advice.accepted}
         if advice.method != FINAL:
             shares = {advice.method: advice.accepted, final: advice.final_accepted}
         blocks += [
