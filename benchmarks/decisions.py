@@ -51,10 +51,10 @@ def _ordinary_risk(share: float) -> float:
 
 
 REGIMES = [
-    Regime("10 % wrong, 200 points", 200, 0.05, _ordinary, _ordinary_risk),
-    Regime("10 % wrong, 1,000 points", 1000, 0.05, _ordinary, _ordinary_risk),
-    Regime("10 % wrong, 5,000 points", 5000, 0.05, _ordinary, _ordinary_risk),
-    Regime("10 % wrong, 5,000 points", 5000, 0.02, _ordinary, _ordinary_risk),
+    Regime("10 % wrong, 200 examples", 200, 0.05, _ordinary, _ordinary_risk),
+    Regime("10 % wrong, 1,000 examples", 1000, 0.05, _ordinary, _ordinary_risk),
+    Regime("10 % wrong, 5,000 examples", 5000, 0.05, _ordinary, _ordinary_risk),
+    Regime("10 % wrong, 5,000 examples", 5000, 0.02, _ordinary, _ordinary_risk),
     Regime("17 levels of confidence", 1000, 0.05, _ordinary, _ordinary_risk, 17),
     Regime("the surest 0.4 % wrong", 1000, 0.05, _upside_down, _upside_down_risk),
     Regime("3 % wrong everywhere", 1000, 0.05, lambda u: 0.03 + 0 * u, lambda share: 0.03),

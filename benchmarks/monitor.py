@@ -15,7 +15,7 @@ from scipy.stats import binomtest  # type: ignore[import-untyped]
 from snapsure import Monitor, Threshold
 
 STREAMS, POINTS = 2000, 10**5
-REFERENCE = 2000  # held-out points, drawn anew for every stream
+REFERENCE = 2000  # held-out examples, drawn for every stream
 ALPHA = 0.05
 RUNS, AFTER = 200, 10**4  # of each shift, and answers after it
 GOOD = (1000, 50_000)  # answers before it

@@ -32,8 +32,8 @@ class Trajectories(NamedTuple):
 def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> Trajectories:
     """Return mean κ and E-AURC of the surest and the least sure examples, snapshot by snapshot.
 
-    The final κ forms the groups, ties at their edge included. Errors are always those of the final
-    classifier.
+    κ of the final snapshot forms the groups, ties at their edge included. Errors are always those
+    of the final classifier.
 
     Parameters
     ----------

@@ -6,7 +6,6 @@ image at 256 pixels). From then on every data set is the same thing, `Images`.
 """
 
 import hashlib
-import importlib
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -132,7 +131,8 @@ class _Source:
 
 
 def _read_hub(data: DataSet, split: str) -> _Source:
-    datasets = _import_extra("datasets")
+    import datasets  # type: ignore[import-untyped]
+
     try:
         table = datasets.load_dataset(data.hub, data.config, split=split)
     except Exception as error:  # offline, not found, gated: each has another class
@@ -168,7 +168,8 @@ def _read_folder(data: DataSet, split: str, folder: Path) -> _Source:
 
 
 def _read_parquet(data: DataSet, files: list[Path]) -> _Source:
-    parquet = _import_extra("pyarrow.parquet")
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
     opened = [parquet.ParquetFile(file) for file in files]
     for file, content in zip(files, opened, strict=True):
         missing = {data.image, data.label} - set(content.schema_arrow.names)
@@ -278,16 +279,6 @@ def _read_bytes(image: dict[str, Any]) -> bytes:
     """Return the file of an image, which the hub stores as bytes or as a path."""
     content: bytes | None = image["bytes"]
     return Path(image["path"]).read_bytes() if content is None else content
-
-
-def _import_extra(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        raise InvalidInput(
-            f"`dataset` must be read with {name}, which is not installed. Run "
-            "pip install 'snapsure[data]'."
-        ) from None
 
 
 def _cache_folder() -> Path:

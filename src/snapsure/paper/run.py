@@ -85,8 +85,16 @@ def score_one(
     """
     folder, how = study.folder(seed), study.recipe
     store = SnapshotStore(folder / "snapshots")
-    every, apart = _make_kappas(how, parts)
     test = (parts.test.pixels, parts.test.labels)
+    every: list[Kappa] = []
+    apart: list[Kappa] = []
+    if how.neighbours is not None:
+        reference = parts.train.first(how.images)
+        near = NNDistance((reference.pixels, reference.labels), k=how.neighbours)
+        (every if how.neighbours_every == 1 else apart).append(near)
+    if how.passes is not None:
+        for statistic in how.mc_statistics:
+            every.append(MCDropout(how.passes, how.mc_rate, how.mc_layers, statistic))
 
     def score_into(out: str, kappas: list[Kappa], snapshots: Snapshots) -> list[ScoreTable]:
         if softmax_only and not (folder / out / TABLE).exists():
@@ -99,20 +107,6 @@ def score_one(
     some = store.select(store.epochs[:: -how.neighbours_every][::-1])
     second = score_into(_SOME, apart, some) if apart else []
     return [*(first or [score_recorded(open_logits(folder))]), *second]
-
-
-def _make_kappas(how: Recipe, parts: Parts) -> tuple[list[Kappa], list[Kappa]]:
-    """Return the κ besides softmax response: of every snapshot, and of some."""
-    every: list[Kappa] = []
-    apart: list[Kappa] = []
-    if how.neighbours is not None:
-        reference = parts.train.first(how.images)
-        near = NNDistance((reference.pixels, reference.labels), k=how.neighbours)
-        (every if how.neighbours_every == 1 else apart).append(near)
-    if how.passes is not None:
-        for statistic in how.mc_statistics:
-            every.append(MCDropout(how.passes, how.mc_rate, how.mc_layers, statistic))
-    return every, apart
 
 
 def run(

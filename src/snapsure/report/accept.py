@@ -44,7 +44,7 @@ class Positions:
 
 @dataclass(frozen=True)
 class Difference:
-    """Risk of a method less that of the final κ at the same coverage, with a 95 % band."""
+    """Risk of a method less that of the final softmax at the same coverage, with a 95 % band."""
 
     coverage: Floats
     risk: Floats

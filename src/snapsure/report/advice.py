@@ -37,10 +37,10 @@ _OUTCOMES = {
 
 
 class Verdict(NamedTuple):
-    """A method beside the final κ: means over all tables, of the intervals' ends too."""
+    """A method beside the final softmax: means over all tables, of the intervals' ends too."""
 
     method: str
-    gain: Interval | None  # percent less E-AURC than the final κ; None if that is 0
+    gain: Interval | None  # percent less E-AURC than the final softmax; None if that is 0
     passes: float
     outcome: str  # better, worse, borderline, or no difference
 
@@ -70,7 +70,7 @@ class Recommendation:
 
     @property
     def final_accepted(self) -> float | None:
-        """The mean share that the final κ accepts under the same promise."""
+        """The mean share that the final softmax accepts under the same promise."""
         return _average([choice.final_accepted for choice in self.choices])
 
     def write(self) -> list[str]:

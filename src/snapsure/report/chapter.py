@@ -123,7 +123,7 @@ class Chapter:
 
     @property
     def method(self) -> str:
-        """What the final κ is compared with: the method that is deployed, or else AES."""
+        """What the final softmax is compared with: the method that is deployed, or else AES."""
         return "AES" if self.choice.method == FINAL else self.choice.method
 
     @cached_property

@@ -89,7 +89,7 @@ def draw_risk(
 
 
 def draw_difference(difference: Any, method: str, final: str, coverage: float) -> Spec:
-    """Draw how much less risk a method has than the final κ at the same coverage, with its band."""
+    """Draw the risk of a method less that of the final softmax at each coverage, with its band."""
     name = f"{method} − {final}"
     fields = ("coverage", "risk", "low", "high")
     rows = _list_rows({field: getattr(difference, field) for field in fields}, score=name)

@@ -91,7 +91,7 @@ def draw_panels(
 ) -> Spec:
     """Draw risk against coverage, panel by panel, with the best ranking in hindsight if given."""
     rows = {title: charts.list_points(curves, _CURVE_POINTS) for title, curves in panels.items()}
-    # The first few points of a curve are noise up to 1, which would flatten everything else.
+    # The start of a curve is noise up to 1, which would flatten everything else.
     late = [row["risk"] for part in rows.values() for row in part if row["coverage"] >= 0.1]
     top = min(1.0, 1.15 * max(late)) or 1.0
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))

@@ -163,7 +163,7 @@ def calibrate(chapter: Chapter) -> list[Block]:
 
 
 def state_probabilities(chapter: Chapter) -> dict[str, Floats]:
-    """Read as a probability: the final κ as it is, the same calibrated, and the deployed one."""
+    """Return probabilities: the final softmax as it is and calibrated, and the deployed one."""
     kappa, final = chapter.choice.kappa, chapter.final
     learn = chapter.table.rows(chapter.choice.learn)
     last = chapter.rest.kappa(kappa)[-1]
