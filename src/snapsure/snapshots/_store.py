@@ -55,9 +55,11 @@ class SnapshotStore(Snapshots):
         plain `.pt`, `.pth` and `.safetensors` state dicts, skorch's among them, Keras's
         `.weights.h5` and `.keras`. The result can be scored like a store, but is read-only.
 
-        Epochs come from the files' names or their content; where an epoch has several checkpoints,
-        they are numbered by steps. Weights are found under whatever prefix they have (`module.`,
-        `model.`, `_orig_mod.`, the name of a LightningModule's attribute).
+        Epochs come from the files' names (`epoch=3`, `ep3`, `e3`) or their content; where an epoch
+        has several checkpoints, they are numbered by steps (`step=50`, `it50`), else by a number or
+        a date in the names. Weights are found under whatever prefix they have (`module.`, `model.`,
+        `_orig_mod.`, the name of a LightningModule's attribute). A file that is still being written
+        is refused.
 
         Parameters
         ----------
