@@ -27,7 +27,7 @@ SOURCE = '''
             return helper(self.body(x)) / 5 * FACTOR + helpers.shape(x)
 
     class Net(Base):
-        rate = 0.25
+        RATE = 0.25
 
         def __init__(self, power=3):
             super().__init__()
@@ -79,7 +79,7 @@ def digest_of(tmp_path, source, power=3, helpers=None):
         ("x + 1", "x + 2"),  # a static method
         ("x - 8", "x - 9"),  # a function that a function uses
         ("FACTOR = 7", "FACTOR = 8"),
-        ("rate = 0.25", "rate = 0.5"),
+        ("RATE = 0.25", "RATE = 0.5"),
     ],
 )
 def test_other_code_is_another_network(tmp_path, old, new):
@@ -117,3 +117,17 @@ def test_code_that_cannot_be_read_is_no_error():
     exec("def forward(self, x):\n    return x", names)
     kind = type("Unread", (nn.Module,), names)
     assert model_digest(kind()) == model_digest(kind())
+
+
+def test_what_a_network_counts_while_it_runs_does_not_count():
+    class Counting(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            Counting.calls += 1
+            return super().forward(x)
+
+    model = Counting(4, 3)
+    before = model_digest(model)
+    model(torch.ones(1, 4))
+    assert model_digest(model) == before

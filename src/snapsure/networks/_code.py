@@ -19,7 +19,7 @@ def model_digest(model: nn.Module) -> str:
     """Return a digest that is the same in every process and differs if the model's code does.
 
     It covers `repr(model)`, plain attributes of every module, and the source, where it can be read,
-    of their classes and of the functions, classes and constants that these use by name. Comments,
+    of their classes and of the functions, classes and CONSTANTS that these use by name. Comments,
     the version of Python and code of PyTorch do not matter; of an installed package, only the
     classes of the modules count.
     """
@@ -46,7 +46,7 @@ def _read(part: Any, known: set[int]) -> Iterator[str]:
     yield f"{part.__module__}.{part.__qualname__}"
     if isinstance(part, type):
         for name, member in vars(part).items():
-            if _is_plain(member) and not name.startswith("__"):
+            if name.isupper() and _is_plain(member):  # others may count or cache
                 yield f"{name} = {member!r}"
             yield from _read(member, known)
         return
@@ -63,7 +63,7 @@ def _read_used(function: FunctionType, known: set[int]) -> Iterator[str]:
         if isinstance(used, ModuleType) and used.__name__.partition(".")[0] not in _OTHERS:
             for inner in names:
                 yield from _read(vars(used).get(inner), known)
-        elif _is_plain(used) and name in function.__globals__:
+        elif name.isupper() and _is_plain(used) and name in function.__globals__:
             yield f"{name} = {used!r}"
         else:
             yield from _read(used, known)
