@@ -48,6 +48,13 @@ class Answer(_Columns):
         Whether the threshold accepts the answer. Without a threshold, all are accepted.
     name : (n,) array of str
         The names of the labels, where the predictor has `classes`.
+
+    Examples
+    --------
+    >>> answer = Answer(np.array([3, 7]), np.array([0.98, 0.61]), np.array([True, False]))
+    >>> label, confidence, accepted = answer
+    >>> label[~accepted].tolist()  # send these to review
+    [7]
     """
 
     _classes: Sequence[str] | None = None
