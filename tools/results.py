@@ -96,7 +96,7 @@ SUMMARY_ROWS = {
 PASSES_ROWS = (
     *(BOTH, "second network and the old, of the old answers"),
     *("student and the old, of the old answers", LES, "second network, of the old answers"),
-    *(LES4, LES3, LES2, "mean weights", "mean probabilities", AES),
+    *(LES4, LES3, LES2, "averaged weights", "mean probabilities", AES),
     *("student, of the old answers", "SAT", FINAL, "CRL", "FMFP", "student", "label smoothing"),
     *("student of the final", "student of all epochs"),
 )
@@ -157,7 +157,7 @@ def _pooled(found: Comparison) -> Board:
 # AES, PES and LES over κ other than softmax are left to `snapsure compare`.
 CONTEST_ROWS = (
     *(LES, LES4, LES3, LES2, AES, "LES of all κ", "mean probabilities"),
-    *("best snapshot", "mean weights", "PES", PNORM, PREDICTOR),
+    *("best snapshot", "averaged weights", "PES", PNORM, PREDICTOR),
     *("temperature by AURC", "temperature by NLL", "final of doctor", "final of entropy", "gen"),
     *("PES (paper)", "nn_distance", "mc_dropout_variance", "final of margin"),
     *("final of max_logit", "final of energy", "SPTD", "deep_knn"),
@@ -185,7 +185,7 @@ CHOICES = (
     ("held-out labels", "`MaxLogitPNorm()`", PNORM),
     ("held-out labels", "an error predictor on the logits", PREDICTOR),
     ("held-out labels", "an error predictor on logits and embedding", EMBEDDED),
-    ("snapshots; one pass per answer", "the mean of their weights", "mean weights"),
+    ("snapshots; one pass per answer", "the mean of their weights", "averaged weights"),
     ("snapshots, no labels", "`AES()`: a bet", AES),
     ("snapshots and held-out labels", "`LES()`", LES),
     ("the same, three passes", "`LES(passes=3)`", LES3),
@@ -199,7 +199,7 @@ SHORT_CHOICES = {
     "`AES()`: snapshots, no labels": AES,
     "`LES()`: snapshots and held-out labels": LES,
     "`LES(passes=3)`: the same in three passes": LES3,
-    "the mean of the snapshots' weights": "mean weights",
+    "the mean of the snapshots' weights": "averaged weights",
     "`Ensemble`: two networks, answering together": BOTH,
 }
 SUMMARY_HEADS = ("passes", "trainings", "better in", "percent less AURC, task by task")
@@ -208,7 +208,7 @@ TASK_COLUMNS = {
     "LES": LES,
     "LES, 3 passes": LES3,
     "LES, 2 passes": LES2,
-    "mean weights": "mean weights",
+    "averaged weights": "averaged weights",
     "two networks": BOTH,
     "five networks": FIVE,
     "SAT": "SAT",
@@ -459,7 +459,7 @@ def compare_tuned() -> dict[str, Board]:
     return boards
 
 
-SHORT_BOARD = (LES, LES3, AES, "mean weights", PNORM, FINAL)
+SHORT_BOARD = (LES, LES3, AES, "averaged weights", PNORM, FINAL)
 
 
 def tabulate_boards(boards: Mapping[str, Board], methods: Sequence[str] | None = None) -> str:

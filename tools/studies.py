@@ -40,7 +40,7 @@ COVERAGES = (0.5, 0.8, 0.95)
 STARTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of AES; the first is its default
 _JUDGED = (
     *(FINAL, AES, LES, LES3, LES2, PNORM, PREDICTOR, EMBEDDED, BOTH, FIVE),
-    *("mean weights", "SAT", "student", "gen"),
+    *("averaged weights", "SAT", "student", "gen"),
 )
 
 About = dict[str, list[dict[str, Any]]]

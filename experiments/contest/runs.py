@@ -18,6 +18,7 @@ from snapsure.estimators._error_predictor import (
     make_features,
     predict_right,
 )
+from snapsure.estimators.registry import AVERAGED
 from snapsure.evaluation import Run
 from snapsure.evaluation._archive import KNOWN
 from snapsure.evaluation._engine import judge, list_candidates
@@ -40,7 +41,7 @@ from snapsure.scoring._recorded import RecordedLogits, average_probabilities, sc
 from snapsure.snapshots import Snapshots, SnapshotStore
 from snapsure.table import ScoreTable
 
-MEAN, WEIGHTS = "mean probabilities", "mean weights"
+MEAN, WEIGHTS = "mean probabilities", AVERAGED
 HEAD = "mc_dropout of the head"
 LEARNT = ("logits", "labels")  # needs of methods that learn from logits
 EMBEDDED = "error predictor with embedding"

@@ -34,6 +34,7 @@ from experiments.passes.__main__ import NAMES, make_task
 from experiments.passes.tasks import Task
 from experiments.passes.trainings import PLAIN, SECOND, Taught, locate_training, teach, train
 from snapsure import _files
+from snapsure.estimators.registry import AVERAGED
 from snapsure.kappas._base import softmax_of
 from snapsure.metrics import aurc
 from snapsure.scoring import average_weights
@@ -41,7 +42,7 @@ from snapsure.snapshots import SnapshotStore
 
 STUDENTS = [Taught(f"student {weight:g}", labels=weight) for weight in (0, 0.25, 0.5, 0.75)]
 TRAINED = [PLAIN.name, SECOND.name, *(student.name for student in STUDENTS)]
-AVERAGED = "averaged weights"
+
 SEEDS = range(3)
 
 

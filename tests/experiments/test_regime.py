@@ -40,7 +40,7 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
         whole = score_recorded(open_logits(study.folder(seed)))
         assert np.array_equal(run.table.errors, whole.errors[:EXAMPLES])
         assert run.table.epochs.tolist() == [*range(1, TINY.epochs + 1)]
-        assert {"deep_knn", "nn_distance", "gen", "mean weights"} <= {*run.others}
+        assert {"deep_knn", "nn_distance", "gen", "averaged weights"} <= {*run.others}
     about = json.loads((tmp_path / "packed/contest.json").read_text())
     (found,) = about["trainings"].values()
     assert [one["test_error"] for one in found] == [

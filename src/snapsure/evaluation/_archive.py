@@ -69,7 +69,11 @@ def write_manifest(counts: Mapping[str, int], about: Mapping[str, Any], folder: 
     paths = [locate_run(folder, name, i) for name in sorted(names) for i in range(counts[name])]
     files = {path.relative_to(folder).as_posix(): _files.sha256(path) for path in paths}
     content = {**about, "runs": dict(counts), "files": files}
-    _files.write_bytes(folder / ABOUT, _json.text(content) + b"\n")
+    path = folder / ABOUT
+    before = json.loads(path.read_text()) if path.exists() else {}
+    if "renamed" in before:  # files that stay have the old names
+        content = {"renamed": before["renamed"], **content}
+    _files.write_bytes(path, _json.text(content) + b"\n")
 
 
 def open_contest(folder: Path) -> dict[str, list[Run]]:
