@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -22,6 +22,17 @@ def fit(
         int | None, typer.Option(help="Largest number of forward passes for an answer.")
     ] = None,
     kappa: Annotated[str, typer.Option(help="Which κ of the table.")] = "softmax",
+    answers: Annotated[
+        str,
+        typer.Option(
+            help="final: the final network answers; any: averaged weights may answer instead, if "
+            "they are scored (score --average) and significantly better."
+        ),
+    ] = "final",
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Training data, as for score --average, for --answers any."),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="package.module:factory that makes the network."),
@@ -61,6 +72,8 @@ def fit(
             delta=delta,
             passes=passes,
             kappa=kappa,
+            answers=cast(Any, answers),
+            reference=reference and _data.load_data(reference, "--reference"),
             classes=names,
             seed=seed,
         )

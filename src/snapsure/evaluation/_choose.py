@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,14 +15,16 @@ from snapsure.decisions._threshold import SMALLEST, infeasible, prove_threshold,
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Estimator, Final, registry
 from snapsure.estimators._base import refuse_no_table
-from snapsure.estimators.registry import FINAL
-from snapsure.evaluation._engine import Candidate, list_candidates
+from snapsure.estimators.registry import AVERAGED, FINAL
+from snapsure.evaluation._engine import Candidate, list_candidates, list_others
 from snapsure.evaluation._evaluate import compare_with_final
 from snapsure.evaluation._protocol import Splits
 from snapsure.evaluation._results import Result
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
+
+Answers = Literal["final", "any"]
 
 _LEVEL = 0.95
 # Of delta, for the final softmax where another method may be chosen.
@@ -38,7 +40,7 @@ class Choice:
     Attributes
     ----------
     method : str
-        The method's name.
+        The method's name. Averaged weights give answers of their own, not the final network's.
     kappa : str
         The κ that it works on.
     estimator : Estimator
@@ -82,8 +84,12 @@ class Choice:
 
     def confidence(self, table: ScoreTable) -> Floats:
         """Return the confidence that is deployed, (n,): a probability of being right."""
-        score = self.estimator.confidence(table)
+        score = self.estimator.confidence(self.view(table))
         return score if self.calibration is None else self.calibration.predict_proba(score)
+
+    def view(self, table: ScoreTable) -> ScoreTable:
+        """Return the table of the classifier that answers: its `y_hat` is what is deployed."""
+        return table.only_averaged() if self.method == AVERAGED else table
 
     def promise(
         self,
@@ -123,7 +129,7 @@ class Choice:
         # The share of delta is fixed before any label is looked at.
         share = 0.0 if not risk_is_fixed else 1.0 if len(self.candidates) == 1 else _FINAL_SHARE
         for_final = prove_threshold(final, table.errors, limit, share * delta)
-        for_method = prove_threshold(confidence, rest.errors, limit, (1 - share) * delta)
+        for_method = prove_threshold(confidence, self.view(rest).errors, limit, (1 - share) * delta)
         if for_final is None and for_method is None:
             smallest = None
             if limit != SMALLEST:
@@ -194,12 +200,13 @@ def choose(
     passes: int | None = None,
     risk: float | Literal["smallest"] | None = None,
     delta: float = 0.05,
+    answers: Answers = "final",
     seed: int = 0,
 ) -> Choice:
     """Choose, fit and calibrate a method from held-out examples, and promise a risk.
 
-    The examples are split in two halves at random. One half chooses the method with the least
-    E-AURC among those significantly better than the final softmax (which is the choice if there is
+    The examples are split in two halves at random. One half chooses the method with the lowest
+    AURC among those significantly better than the final softmax (which is the choice if there is
     none), fits it and calibrates it. The other half, which nothing was fitted on, tests a threshold
     for it, and all examples test one for the final softmax. The one that accepts more is deployed
     (`Choice.promise`).
@@ -216,6 +223,9 @@ def choose(
         The error rate to promise among accepted inputs; without it there is no threshold.
     delta : float
         The probability that the promise fails, over draws of the held-out examples.
+    answers : "final" or "any"
+        "final": every method is a confidence in the final network's answers. "any": averaged
+        weights are a candidate too, with answers of their own; `reason` says what that changes.
     seed : int
         Fixes the halves and the splits that compare methods.
 
@@ -241,12 +251,14 @@ def choose(
     refuse_no_table(table)
     n = table.y_hat.size
     learn, rest = random_cut(n, round(0.5 * n), _validate.count(seed, "seed", least=0))
-    choice = choose_estimator(table.rows(learn), kappa, passes, seed)
+    choice = choose_estimator(table.rows(learn), kappa, passes, seed, answers)
     choice = replace(choice, learn=learn, rest=rest)
     return choice if risk is None else choice.promise(table, risk, delta)
 
 
-def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: int) -> Choice:
+def choose_estimator(
+    table: ScoreTable, kappa: str, passes: int | None, seed: int, answers: Answers = "final"
+) -> Choice:
     """Compare the candidates by random splits, and fit the one chosen on all examples.
 
     Another method than the final softmax must be significantly better.
@@ -259,8 +271,12 @@ def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: in
             f"`table` must have at least two right and two wrong examples to choose a method, got "
             f"{wrong} wrong of {table.errors.size}. Score more examples."
         )
+    _validate.choice(answers, get_args(Answers), "answers")
     run = Run(table)
     candidates = _list_candidates(run, kappa, passes)
+    if answers == "any":
+        table.only_averaged()  # refuses a table without averaged weights
+        candidates += list_others(run, [AVERAGED])
     splits, resamples = choose_effort(table.errors.size)
     protocol = Splits(splits, seed=seed)
     results = compare_with_final(kappa, candidates, [run], protocol, resamples, _LEVEL, seed)
@@ -269,22 +285,32 @@ def choose_estimator(table: ScoreTable, kappa: str, passes: int | None, seed: in
     better = [row for row in affordable.values() if row.outcome == "better"]
 
     by_name = {candidate.method: candidate for candidate in candidates}
-    for method in [*(row.method for row in sorted(better, key=lambda row: row.eaurc)), FINAL]:
-        estimator = by_name[method].make().fit(table, kappa)
+    # Of the same answers, differences of AURC and E-AURC are the same.
+    better.sort(key=lambda row: row.difference.estimate)
+    for method in [*(row.method for row in better), FINAL]:
+        own = table.only_averaged() if method == AVERAGED else table
+        estimator = by_name[method].make().fit(own, "softmax" if method == AVERAGED else kappa)
         # On all examples PES may need more snapshots than it did on the splits.
         if by_name[method].passes * len(estimator.snapshots(table.epochs)) <= most:
             break
     calibration = None
     if not estimator.calibrated:
-        calibration = Platt().fit(estimator.confidence(table), table.errors)
+        calibration = Platt().fit(estimator.confidence(own), own.errors)
+    reason = _write_reason(affordable, method, kappa, passes)
+    if method == AVERAGED:
+        reason += (
+            f"; {(own.y_hat != table.y_hat).mean():.1%} of the answers differ from the final "
+            f"network's, and {own.errors.mean():.1%} of all are wrong instead of "
+            f"{table.errors.mean():.1%}"
+        )
 
     return Choice(
         method,
         kappa,
         estimator,
         calibration,
-        _write_reason(affordable, method, kappa, passes),
-        sorted(affordable.values(), key=lambda row: row.eaurc),
+        reason,
+        sorted(affordable.values(), key=lambda row: row.difference.estimate),
         learn=np.arange(table.errors.size),
         rest=np.arange(0),
     )
@@ -326,9 +352,12 @@ def _write_reason(results: Mapping[str, Result], best: str, kappa: str, passes: 
     within = "" if passes is None else f" within {passes} passes"
     if best != FINAL:
         one = results[best]
+        area, reference, claim = one.eaurc, one.reference_eaurc, "ranks right from wrong better"
+        if best == AVERAGED:
+            area, reference, claim = one.aurc, one.aurc - one.difference.estimate, "answer better"
         return (
-            f"{best} ranks right from wrong better than the final {kappa}: E-AURC × 10³ "
-            f"{1e3 * one.eaurc:.2f} instead of {1e3 * one.reference_eaurc:.2f} "
+            f"{best} {claim} than the final {kappa}: {'AURC' if best == AVERAGED else 'E-AURC'} "
+            f"× 10³ {1e3 * area:.2f} instead of {1e3 * reference:.2f} "
             f"({one.saved.estimate:.1f} % less, 95 % interval {one.saved.low:.1f} … "
             f"{one.saved.high:.1f}), in {one.passes:.0f} passes"
         )

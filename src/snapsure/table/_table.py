@@ -293,6 +293,22 @@ class ScoreTable:
             epochs=self.epochs[at],
         )
 
+    def only_averaged(self) -> "ScoreTable":
+        """Return the table of the averaged weights alone, as if they were the only snapshot.
+
+        Raises
+        ------
+        InvalidInput
+            If averaged weights were not scored.
+        """
+        if self.averaged is None:
+            raise InvalidInput(
+                "`table` must have scores of averaged weights, got none. Score with average=True "
+                "(--average on the command line)."
+            )
+        labels, kappa, _ = self.averaged
+        return ScoreTable({"softmax": kappa[None]}, labels[None], self.y, epochs=self.epochs[-1:])
+
     def with_logits(self, logits: ArrayLike) -> "ScoreTable":
         """Return the same table with the final snapshot's logits, (n, classes)."""
         return self._replace(logits=logits, final=None)

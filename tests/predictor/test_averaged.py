@@ -1,0 +1,95 @@
+"""Predictors that may answer by averaged weights."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from snapsure import Predictor, ScoreTable, SnapshotStore, score
+from snapsure.errors import InvalidInput
+from snapsure.evaluation import choose
+from snapsure.scoring import average_weights
+
+TRUTH = torch.tensor([[3.0, 0, 0], [0, 3, 0], [0, 0, 3]])
+N = 1500
+
+
+def network(norm=False):
+    layers = [nn.BatchNorm1d(3, affine=False)] if norm else []
+    return nn.Sequential(*layers, nn.Linear(3, 3, bias=False))
+
+
+def make_store(folder, norm=False):
+    """Snapshots around the right weights: their mean is close to these, none of them is."""
+    torch.manual_seed(0)
+    store = SnapshotStore(folder)
+    for epoch in range(1, 21, 2):
+        noise = 3 * torch.randn(3, 3)
+        for i, shifted in enumerate((TRUTH + noise, TRUTH - noise)):
+            model = network(norm)
+            model[-1].weight.data = shifted
+            store.save(model, epoch + i)
+    return store
+
+
+def make_inputs(seed=1, n=N):
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed))
+    return x, x.argmax(dim=1)
+
+
+@pytest.fixture
+def scored(tmp_path):
+    store = make_store(tmp_path / "run")
+    return store, score(network(), store, make_inputs(), average=True, progress=False)
+
+
+def test_averaged_weights_answer_where_they_are_better(scored, tmp_path):
+    store, table = scored
+    predictor = Predictor.fit(network(), store, table, risk=0.05, answers="any")
+    assert predictor.passes == 1
+    assert predictor.reason.startswith("averaged weights answer better than the final softmax")
+    half = choose(table, answers="any").learn
+    differ = (table.averaged.labels != table.y_hat)[half].mean()
+    assert f"{differ:.1%} of the answers differ" in predictor.reason
+    x, y = make_inputs(seed=2)
+    answer = predictor(x)
+    with torch.no_grad():
+        p = average_weights(network(), store)(x).double().softmax(dim=1).numpy()
+    assert (answer.label == p.argmax(axis=1)).all()
+    order = np.argsort(p.max(axis=1))
+    assert (np.diff(answer.confidence[order]) >= -1e-12).all()
+    assert (answer.label != y.numpy())[answer.accepted].mean() <= 0.05
+    predictor.save(tmp_path / "predictor")
+    assert len([*(tmp_path / "predictor").glob("*.safetensors")]) == 1
+    again = Predictor.load(tmp_path / "predictor", network())(x)
+    assert all(np.array_equal(*pair) for pair in zip(again, answer, strict=True))
+
+
+def test_without_leave_the_final_network_answers(scored):
+    store, table = scored
+    predictor = Predictor.fit(network(), store, table)
+    assert (predictor(make_inputs()[0]).label == table.y_hat).all()
+    # Averaged weights that are no better are not chosen either.
+    last = store.select(store.epochs[-1:])
+    same = score(network(), last, make_inputs(), average=True, progress=False)
+    assert choose(same, answers="any").method == "final"
+
+
+def test_batch_normalisation_needs_the_same_training_examples(tmp_path):
+    store, (train, _) = make_store(tmp_path / "run", norm=True), make_inputs(seed=3, n=512)
+    options = {"average": True, "reference": train, "progress": False}
+    table = score(network(norm=True), store, make_inputs(), **options)
+    predictor = Predictor.fit(network(norm=True), store, table, answers="any", reference=train)
+    assert (predictor(make_inputs()[0]).label == table.averaged.labels).all()
+    for other in (None, train + 1):
+        with pytest.raises(InvalidInput, match="`reference` must be the training examples that"):
+            Predictor.fit(network(norm=True), store, table, answers="any", reference=other)
+
+
+def test_bad_input(scored):
+    store, table = scored
+    without = ScoreTable({"softmax": table.kappa("softmax")}, table.labels, table.y)
+    with pytest.raises(InvalidInput, match="`table` must have scores of averaged weights"):
+        choose(without, answers="any")
+    with pytest.raises(InvalidInput, match='`answers` must be "final" or "any", got'):
+        Predictor.fit(network(), store, table, answers="both")
