@@ -25,7 +25,7 @@ from snapsure.decisions import Monitor
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import Batch, Digest, Rows, row_count
 from snapsure.predictor._folder import describe
-from snapsure.predictor._predictor import Answer, Predictor, read_inputs
+from snapsure.predictor._predictor import Predictor, read_inputs
 
 _RECORD = np.dtype([("label", "<i8"), ("confidence", "<f8"), ("accepted", "?"), ("y", "<i8")])
 _NO_LABEL = np.iinfo(np.int64).min
@@ -71,22 +71,30 @@ def write_answers(
     _files.make_folder(out.parent)
     work = _Work(out)
     with work.alone():
+        records: Records
         done = work.resume(identity, rows)
         advance(done, rows.n)
         if done < rows.n:
             for answer, y in predictor.labelled_answers(rows, groups, start=done):
                 _refuse_unknown_labels(y, predictor.networks.classes, done)
                 done += answer.label.size
-                work.append(_make_records(answer, y).tobytes(), done, rows.digest_until(done))
+                records = np.empty(answer.label.size, _RECORD)
+                for name, column in zip(answer._fields, answer, strict=True):
+                    records[name] = column
+                records["y"] = _NO_LABEL if y is None else y
+                work.append(records.tobytes(), done, rows.digest_until(done))
                 advance(done, rows.n)
-        records: Records = np.memmap(work.answers, _RECORD, mode="r")
+        records = np.memmap(work.answers, _RECORD, mode="r")
         if records.size != rows.n:
             raise CorruptFile(
                 f"{work.answers} must hold {rows.n} answers, got {records.size}. Delete it, and "
                 "run the same command again."
             )
         with _files.replacing(out) as file:
-            _WRITERS[out.suffix](file, records, predictor.classes, raw)
+            names = predictor.classes
+            if names is not None and out.suffix == ".csv":
+                names = [_quote(name, raw) for name in names]
+            _WRITERS[out.suffix](file, records, names)
         counts = _count(records)
         if monitor is not None:
             run = _json.digest({**identity, "data": rows.digest_until(rows.n)})[:16]
@@ -258,14 +266,6 @@ def _refuse_unknown_labels(y: Ints | None, classes: int | None, start: int) -> N
         )
 
 
-def _make_records(answer: Answer, y: Ints | None) -> Records:
-    records = np.empty(answer.label.size, _RECORD)
-    records["label"], records["confidence"] = answer.label, answer.confidence
-    records["accepted"] = answer.accepted
-    records["y"] = _NO_LABEL if y is None else y
-    return records
-
-
 def _count(records: Records) -> dict[str, int]:
     counts = {"inputs": records.size, "accepted": int(records["accepted"].sum())}
     if records["y"][0] != _NO_LABEL:
@@ -291,14 +291,14 @@ def _read_columns(records: Records, names: Sequence[str] | None) -> Iterator[dic
         yield columns
 
 
-def _write_csv(file: BinaryIO, records: Records, names: Sequence[str] | None, raw: bool) -> None:
-    """Write by RFC 4180; the csv module leaves a lone carriage return unquoted."""
-    cells = None
-    if names is not None:
-        safe = [f"'{name}" if name.startswith(_FORMULA) and not raw else name for name in names]
-        special = re.compile('[",\r\n]')
-        cells = ['"' + n.replace('"', '""') + '"' if special.search(n) else n for n in safe]
-    for i, columns in enumerate(_read_columns(records, cells)):
+def _quote(name: str, raw: bool) -> str:
+    """Write a class name as a cell; the csv module leaves a lone carriage return unquoted."""
+    text = name if raw or not name.startswith(_FORMULA) else f"'{name}"
+    return '"' + text.replace('"', '""') + '"' if re.search('[",\r\n]', text) else text
+
+
+def _write_csv(file: BinaryIO, records: Records, names: Sequence[str] | None) -> None:
+    for i, columns in enumerate(_read_columns(records, names)):
         if i == 0:
             file.write(",".join(columns).encode() + b"\n")
         for flags in columns.keys() & {"accepted", "right"}:
@@ -307,16 +307,14 @@ def _write_csv(file: BinaryIO, records: Records, names: Sequence[str] | None, ra
         file.write("\n".join(lines).encode() + b"\n")
 
 
-def _write_jsonl(file: BinaryIO, records: Records, names: Sequence[str] | None, raw: bool) -> None:
+def _write_jsonl(file: BinaryIO, records: Records, names: Sequence[str] | None) -> None:
     for columns in _read_columns(records, names):
         for values in zip(*columns.values(), strict=True):
             line = json.dumps(dict(zip(columns, values, strict=True)), ensure_ascii=False)
             file.write(line.encode() + b"\n")
 
 
-def _write_parquet(
-    file: BinaryIO, records: Records, names: Sequence[str] | None, raw: bool
-) -> None:
+def _write_parquet(file: BinaryIO, records: Records, names: Sequence[str] | None) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 

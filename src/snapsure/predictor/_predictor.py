@@ -385,17 +385,15 @@ class Predictor:
 
     def _refuse_groups(self, groups: ArrayLike | None) -> None:
         """Refuse groups that the threshold does not have, and their absence where it has some."""
-        threshold = self.threshold
-        thetas = None if threshold is None else threshold.groups
-        needed = threshold is not None and thetas and threshold.groups_are == "given"
-        if needed and groups is None:
+        by_class = self.threshold is not None and self.threshold.groups_are == "classes"
+        thetas = None if self.threshold is None or by_class else self.threshold.groups
+        if thetas and groups is None:
             raise InvalidInput(
-                "`groups` must hold the group of each input, got None. The threshold has one for "
-                f"each of {len(thetas or ())} groups, such as {next(iter(thetas or ()))!r}: pass "
-                "groups=[...]."
+                f"`groups` must hold the group of each input, got None. The threshold has one for "
+                f"each of {len(thetas)} groups, such as {next(iter(thetas))!r}: pass groups=[...]."
             )
-        if groups is not None and not needed:
-            kind = "a threshold for each predicted class" if thetas else "no thresholds for groups"
+        if groups is not None and not thetas:
+            kind = "a threshold for each predicted class" if by_class else "no thresholds by group"
             raise InvalidInput(
                 f"`groups` must be left out for a predictor with {kind}, got some. Leave them out."
             )
@@ -576,18 +574,10 @@ def _fit_unfitted(estimator: Estimator, snapshots: Snapshots, kappa: Kappa | Non
 
 def _refuse_other_snapshots(table: ScoreTable, snapshots: Snapshots) -> None:
     """Refuse snapshots that the table was not scored with, where it says which they were."""
-    known = table.provenance
-    if "snapshots" not in known:
-        return
-    for member, hashes in zip(snapshots.members, known["snapshots"], strict=False):
-        for epoch, sha256 in zip(known["epochs"], hashes, strict=True):
-            if epoch not in member or member.sha256(epoch) != sha256:
-                raise InvalidInput(
-                    f"`snapshots` must be those that the table was scored with, got another of "
-                    f"epoch {epoch} in {member.path}. Name the same folder, or score again."
-                )
-    if len(snapshots.members) != len(known["snapshots"]):
+    known, epochs = table.provenance.get("snapshots"), table.provenance.get("epochs", [])
+    found = [[one.sha256(e) if e in one else None for e in epochs] for one in snapshots.members]
+    if known is not None and found != known:
         raise InvalidInput(
-            f"`snapshots` must be those that the table was scored with, got "
-            f"{len(snapshots.members)} members for {len(known['snapshots'])}. Name the same."
+            f"`snapshots` must be those that the table was scored with, got others in "
+            f"{snapshots.path}. Name the same folder, or score again."
         )
