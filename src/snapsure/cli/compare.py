@@ -89,10 +89,8 @@ def compare(
         if not wide:
             typer.echo("--wide shows all columns, p-values and verdicts.", err=True)
     elif form == "markdown":
-        typer.echo(
-            "\n".join(f"{board.title}\n\n{to_markdown(board)}" for board in boards),
-            nl=False,
-        )
+        text = "\n".join(f"{board.title}\n\n{to_markdown(board)}" for board in boards)
+        typer.echo(text, nl=False)
     else:
         # Verdicts are too long for a column of a paper.
         typer.echo("\n\n".join(to_latex(board.select(board.heads[:-1])) for board in boards))

@@ -5,8 +5,8 @@ position of the slider is one-sided, at delta over the number of choices that a 
 (positions, confidences, chapters), so it holds for whichever is chosen after looking at all.
 """
 
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ _TABLE_STEP = POSITIONS // 20
 _RESAMPLES, _RESAMPLED = 400, 20_000_000  # of the difference; at most so many examples in all
 
 
-@dataclass(frozen=True)
-class Positions:
+class Positions(NamedTuple):
     """What each position of the slider does; `start` is the one of the threshold."""
 
     coverage: Floats
@@ -42,8 +41,7 @@ class Positions:
     start: int
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """Risk of a method less that of the final softmax at the same coverage, with a 95 % band."""
 
     coverage: Floats
@@ -199,7 +197,7 @@ def accept(chapter: Chapter) -> list[Block]:
         Slider(
             labels=labels,
             data={
-                name: charts.to_plain(vars(each), 9)
+                name: charts.to_plain(each._asdict(), 9)
                 | {
                     "theta": each.theta.tolist(),  # all digits: it is copied
                     "written": [write_threshold(theta) for theta in each.theta.tolist()],

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from snapsure import _validate
 from snapsure._types import Bools, Floats
@@ -20,8 +20,7 @@ _START = 0.8  # coverage where the slider begins if nothing can be promised
 _LONGEST = 80  # characters of a class name that are shown
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph and, after it, code; a note is set smaller."""
 
     text: str
@@ -29,15 +28,13 @@ class Text:
     code: str = ""
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading within a section."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """A Vega-Lite chart with its caption."""
 
     name: str
@@ -45,8 +42,7 @@ class Chart:
     caption: str
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A share of the whole, as a horizontal bar."""
 
     name: str
@@ -55,23 +51,20 @@ class Bar:
     colour: str
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """Blocks beside each other, where the screen is wide enough."""
 
     blocks: "Sequence[Block]"
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(NamedTuple):
     """Blocks that a reader unfolds."""
 
     summary: str
     blocks: "Sequence[Block]"
 
 
-@dataclass(frozen=True)
-class Cards:
+class Cards(NamedTuple):
     """Examples; the first `visible` at once, the others folded."""
 
     title: str
@@ -79,8 +72,7 @@ class Cards:
     visible: int
 
 
-@dataclass(frozen=True)
-class Slider:
+class Slider(NamedTuple):
     """The form that chooses a coverage and shows what it does."""
 
     labels: dict[str, str]  # by confidence

@@ -72,17 +72,14 @@ def draw_risk(
         dot = {"filled": True, "size": 110, "opacity": 1}
         colour = COLOURS[find_kind(next(iter(curves)))]
         # Curves rise to the right, so there is room below them.
-        side = {"align": "left", "dx": 9} if at < 0.75 else {"align": "right", "dx": 4}
+        side = {
+            "align": "left" if at < 0.75 else "right",
+            "dx": 9 if at < 0.75 else 4,
+            "fontSize": 12,
+        }
         layers += [
             _layer("point", {**dot, "color": colour}, point, x=x, y=y),
-            _layer(
-                "text",
-                {**side, "dy": 14, "fontSize": 12},
-                point,
-                x=x,
-                y=y,
-                text={"field": "label"},
-            ),
+            _layer("text", {**side, "dy": 14}, point, x=x, y=y, text={"field": "label"}),
         ]
     about = "Risk against coverage of each confidence, with the error limit"
     return _chart(about, layers, rows, coverage)
@@ -91,8 +88,7 @@ def draw_risk(
 def draw_difference(difference: Any, method: str, final: str, coverage: float) -> Spec:
     """Draw the risk of a method less that of the final softmax at each coverage, with its band."""
     name = f"{method} − {final}"
-    fields = ("coverage", "risk", "low", "high")
-    rows = _list_rows({field: getattr(difference, field) for field in fields}, score=name)
+    rows = _list_rows(difference._asdict(), score=name)
     x, style = _axis_of_coverage(LEAST_COVERAGE), _style("score", [name])
     labels = {"labelExpr": "datum.value ? format(datum.value, '+.1%') : '0'"}
     y = {"type": "quantitative", "title": "difference in risk", "axis": labels}

@@ -198,21 +198,16 @@ def _draw_board(board: Board) -> Spec:
         names.append((name, across(row), down(gain)))
     labels = place_labels(names, points, bars, Box(0, 0, width, height))
     layers = charts.draw_results(board, {"domain": [math.exp(low), math.exp(high)]})
-    return {
-        "title": board.name,
-        "width": width,
-        "height": height,
-        "layer": [*layers, *map(_draw_label, labels)],
-    }
-
-
-def _draw_label(label: Label) -> Spec:
-    look = {"align": label.align, "baseline": "middle", "fontSize": FONT_SIZE, "color": _INK}
-    return {
-        "data": {"values": [{}]},
-        "mark": {"type": "text", "text": label.name, **look},
-        "encoding": {"x": {"value": label.x}, "y": {"value": label.y}},
-    }
+    look = {"type": "text", "baseline": "middle", "fontSize": FONT_SIZE, "color": _INK}
+    layers += [
+        {
+            "data": {"values": [{}]},
+            "mark": {**look, "text": label.name, "align": label.align},
+            "encoding": {"x": {"value": label.x}, "y": {"value": label.y}},
+        }
+        for label in labels
+    ]
+    return {"title": board.name, "width": width, "height": height, "layer": layers}
 
 
 def _beside(parts: Sequence[Spec], height: int) -> Spec:
