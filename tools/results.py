@@ -156,7 +156,7 @@ def _pooled(found: Comparison) -> Board:
 
 # AES, PES and LES over κ other than softmax are left to `snapsure compare`.
 CONTEST_ROWS = (
-    *(LES, LES4, LES3, LES2, AES, "LES of all κ", "mean probabilities"),
+    *(LES, LES4, LES3, LES2, AES, "mean probabilities"),
     *("best snapshot", "averaged weights", "PES", PNORM, PREDICTOR),
     *("temperature by AURC", "temperature by NLL", "final of doctor", "final of entropy", "gen"),
     *("PES (paper)", "nn_distance", "mc_dropout_variance", "final of margin"),

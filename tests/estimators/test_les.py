@@ -1,14 +1,14 @@
-"""LES: against scikit-learn, at the edges, and never worse than Platt by more than noise."""
+"""LES: against a slow reference and scikit-learn, at the edges, and never far below Platt."""
 
-import re
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 from sklearn.linear_model import LogisticRegression
 
-from snapsure import LES, Platt, eaurc, nll
-from snapsure.errors import CorruptFile, NotFitted
+from snapsure import LES, Platt, ScoreTable, eaurc, nll
+from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from snapsure.estimators._search import Search
 from tests.support.tables import of
 
@@ -23,31 +23,149 @@ def table(seed, n=600, snapshots=25, signal=1.0):
     return kappa, errors
 
 
-def peer_of(scaled, right, final):
-    """Scikit-learn's ridge (C = 0.1: a penalty of 10 on each weight), the final one's being 0.3.
+def full_table(seed, n=600, snapshots=25):
+    """The same with what networks have: labels of their own, and logits of the final one."""
+    kappa, errors = table(seed, n, snapshots)
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, 4))
+    y_hat = logits.argmax(axis=1)
+    labels = np.where(rng.random(kappa.shape) < 1 - kappa, (y_hat + 1) % 4, y_hat)
+    labels[-1] = y_hat
+    y = np.where(errors, (y_hat + 1) % 4, y_hat)
+    return ScoreTable({"softmax": kappa}, labels, y, logits=logits)
+
+
+def normal_score(values, x):
+    """By the definition: mean ranks at 257 of the sorted values, a line between two, flat ends."""
+    ordered, n = sorted(values), len(values)
+    knots = sorted(
+        {ordered[round(i * (n - 1) / 256)] for i in range(257)} if n > 257 else {*values}
+    )
+
+    def score(knot):
+        ranks = [i + 1 for i, value in enumerate(ordered) if value == knot]
+        return NormalDist().inv_cdf(np.mean(ranks) / (n + 1))
+
+    if x <= knots[0] or x >= knots[-1]:
+        return score(knots[0] if x <= knots[0] else knots[-1])
+    above = next(i for i, knot in enumerate(knots) if knot > x)
+    low, high = knots[above - 1], knots[above]
+    return score(low) + (score(high) - score(low)) * (x - low) / (high - low)
+
+
+def slow_features(table, epochs):
+    """Each feature in words of its own, for the snapshots of some epochs, the final one last."""
+    at = [table.epochs.tolist().index(epoch) for epoch in epochs]
+    kappa = table.kappa("softmax")
+    *others, final = at
+    late = [i for i in others if table.epochs[i] >= int(0.4 * table.epochs[final])]
+    found = {f"epoch {table.epochs[i]}": np.log(kappa[i] / (1 - kappa[i])) for i in at}
+    agrees = {i: table.labels[i] == table.y_hat for i in others}
+    if others:
+        found["agreement"] = np.mean([agrees[i] for i in others], axis=0)
+        weights = range(1, len(others) + 1)
+        found["weighted agreement"] = np.average(
+            [agrees[i] for i in others], axis=0, weights=weights
+        )
+    if late:
+        found["late agreement"] = np.mean([agrees[i] for i in late], axis=0)
+        mean = np.mean([kappa[i] for i in [*late, final]], axis=0)
+        found["late mean"] = np.log(mean / (1 - mean))
+    if table.final is not None:
+        names = ("entropy", "margin", "energy", "max_logit", "gen")
+        found |= zip(names, np.log(table.final / (1 - table.final)).T, strict=True)
+    return found
+
+
+def peer_of(scaled, right, final, penalty):
+    """Scikit-learn's ridge (C = 1 / penalty on each weight), the final one's being 0.3.
 
     A column that is c times as wide has a weight c times as small, so that its penalty counts c²
-    times less: 0.3 instead of 10.
+    times less: 0.3 instead of the penalty.
     """
     wide = np.ones(scaled.shape[1])
-    wide[final] = np.sqrt(10 / 0.3)
-    peer = LogisticRegression(C=0.1, tol=1e-12, max_iter=10_000).fit(scaled * wide, right)
+    wide[final] = np.sqrt(penalty / 0.3)
+    peer = LogisticRegression(C=1 / penalty, tol=1e-12, max_iter=10_000).fit(scaled * wide, right)
     return peer.coef_[0] * wide, lambda rows: peer.predict_proba(rows * wide)[:, 1]
 
 
-def test_equals_scikit_learns_logistic_regression():
-    kappa, errors = table(0)
-    les = LES(k=20).fit(of(kappa, errors))
+def penalty_of(errors):
+    return 30 * max(1, 100 / min(errors.sum(), (~errors).sum()))
+
+
+@pytest.mark.parametrize(("n", "passes"), [(200, None), (600, None), (600, 3), (600, 1)])
+def test_equals_normal_scores_in_scikit_learns_logistic_regression(n, passes):
+    """On other examples than those it learnt from, some of them outside of all it has seen."""
+    learn, points = full_table(0, n), full_table(1, 40)
+    les = LES(passes=passes).fit(learn)
     assert not les.fallback_
-    at = les.epochs_ - 1
-    assert at[0] == 0
-    assert at[-1] == 24
-    assert len(at) == 20
-    logits = np.log(kappa / (1 - kappa))[at].T
-    scaled = (logits - logits.mean(axis=0)) / logits.std(axis=0)
-    coefficients, probability = peer_of(scaled, ~errors, final=-1)
-    np.testing.assert_allclose(les.coef_, coefficients, atol=1e-5)
-    np.testing.assert_allclose(les.confidence(of(kappa)), probability(scaled), atol=1e-6)
+    assert len(les.epochs_) == (passes or 20)
+    features, new = (slow_features(one, les.epochs_.tolist()) for one in (learn, points))
+    assert sorted(les.features_) == sorted(features)
+    scaled, rows = [], []
+    for name in les.features_:
+        values = np.array([normal_score(features[name].tolist(), x) for x in features[name]])
+        scaled.append((values - values.mean()) / values.std())
+        mapped = np.array([normal_score(features[name].tolist(), x) for x in new[name]])
+        rows.append((mapped - values.mean()) / values.std())
+    final = les.features_.index("epoch 25")
+    coefficients, probability = peer_of(
+        np.transpose(scaled), ~learn.errors, final, penalty_of(learn.errors)
+    )
+    np.testing.assert_allclose(les.coef_, coefficients, atol=1e-4)
+    p, expected = probability(np.transpose(scaled)), probability(np.transpose(rows))
+    odds = np.log(expected / (1 - expected))
+    for number in range(4):
+        own, right = learn.y_hat == number, ~learn.errors
+        held = penalty_of(learn.errors) / 3 + (p[own] * (1 - p[own])).sum()
+        odds[points.y_hat == number] += (right[own] - p[own]).sum() / held
+    np.testing.assert_allclose(les.confidence(points), 1 / (1 + np.exp(-odds)), atol=1e-5)
+
+
+def test_a_class_that_no_example_had_has_no_offset():
+    learn, points = full_table(0), full_table(1)
+    les = LES(passes=1).fit(learn.rows(learn.y_hat != 2))
+    assert [number for number, _ in les.fitted["classes"]] == [0, 1, 3]
+    confidence = les.confidence(points)
+    les.fitted["classes"].clear()
+    les._sum = None
+    unseen = points.y_hat == 2
+    assert ((les.confidence(points) == confidence) == unseen).all()
+
+
+def test_nothing_extrapolates():
+    learn, points = full_table(0), full_table(1)
+    les = LES(k=3).fit(learn)
+    beyond, at_the_end = points.kappa("softmax").copy(), points.kappa("softmax").copy()
+    beyond[0], at_the_end[0] = 1 - 1e-9, learn.kappa("softmax")[0].max()
+    one, other = (
+        ScoreTable({"softmax": kappa}, points.labels, final=points.final)
+        for kappa in (beyond, at_the_end)
+    )
+    assert (les.confidence(one) == les.confidence(other)).all()
+
+
+def test_an_example_alone_has_the_same_number_to_the_last_bit():
+    les, points = LES().fit(full_table(0)), full_table(1, n=5000)
+    together = les.confidence(points)
+    for i in (0, 17, 4999):
+        assert les.confidence(points.rows([i]))[0] == together[i]
+
+
+def test_what_all_examples_share_is_no_feature():
+    kappa, errors = table(0)
+    bare = LES().fit(of(kappa, errors))  # no labels of snapshots, no logits
+    assert set(bare.features_) == {*(f"epoch {e}" for e in bare.epochs_), "late mean"}
+    assert bare.needs == set()
+    assert LES().fit(full_table(0)).needs == {"labels", "final"}
+    assert LES(passes=1).fit(full_table(0)).needs == {"final"}
+
+
+def test_a_table_without_the_final_numbers_is_refused():
+    les, points = LES().fit(full_table(0)), full_table(1)
+    bare = ScoreTable({"softmax": points.kappa("softmax")}, points.labels)
+    with pytest.raises(InvalidInput, match=r"`table` must have the final numbers.*no entropy\."):
+        les.confidence(bare)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +205,10 @@ def test_thirty_of_each_kind_are_enough(few, left, fallback):
 
 
 def slow_choice(kappa, errors, passes):
-    """Greedy by the log-loss of points left out, scikit-learn fitting every time."""
+    """Greedy by the log-loss of examples left out, scikit-learn fitting every time."""
     logits, n = np.log(kappa / (1 - kappa)), len(errors)
+    x = np.array([[normal_score(row.tolist(), value) for value in row] for row in logits])
+    x = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
     order = sorted(range(n), key=lambda i: (errors[i], logits[-1, i]))
     fold = {point: rank % 5 for rank, point in enumerate(order)}
 
@@ -97,12 +217,10 @@ def slow_choice(kappa, errors, passes):
         for number in range(5):
             seen = [i for i in range(n) if fold[i] != number]
             left = [i for i in range(n) if fold[i] == number]
-            x = logits[snapshots]
-            center, spread = x[:, seen].mean(axis=1), x[:, seen].std(axis=1)
-            scaled = ((x.T - center) / spread).T
             final = snapshots.index(len(kappa) - 1)
-            _, probability = peer_of(scaled[:, seen].T, ~errors[seen], final)
-            p = probability(scaled[:, left].T)
+            rows = x[snapshots].T
+            _, probability = peer_of(rows[seen], ~errors[seen], final, penalty_of(errors))
+            p = probability(rows[left])
             total -= np.log(np.where(errors[left], 1 - p, p)).sum()
         return total
 
@@ -137,7 +255,7 @@ def test_a_shared_search_finds_what_each_finds_alone(budgets):
             assert les.fit(points).fitted == LES(passes=passes).fit(points).fitted
 
 
-def test_a_changed_table_is_searched_anew():
+def test_a_changed_table_is_searched_again():
     kappa, errors = table(5)
     search = Search()
     logits = np.log(kappa / (1 - kappa))
@@ -182,9 +300,11 @@ def test_snapshots_that_all_agree():
     kappa, errors = table(4)
     same = np.repeat(kappa[-1:], 25, axis=0)
     les = LES().fit(of(same, errors))
-    # Of one feature in many places each takes its share by its own penalty: 1/10 each, 1/0.3.
-    np.testing.assert_allclose(les.coef_[:-1], les.coef_[0], rtol=1e-6)
-    assert les.coef_[-1] / les.coef_[0] == pytest.approx(10 / 0.3, rel=1e-6)
+    # Of one feature in many places each takes its share by its own penalty.
+    final = les.features_.index("epoch 25")
+    others = np.delete(les.coef_, final)
+    np.testing.assert_allclose(others, others[0], rtol=1e-6)
+    assert les.coef_[final] / others[0] == pytest.approx(penalty_of(errors) / 0.3, rel=1e-6)
     assert np.corrcoef(les.confidence(of(same)), kappa[-1])[0, 1] > 0.9
     flat = of(np.full((25, 600), 0.7), errors)
     constant = LES().fit(flat).confidence(flat)
@@ -199,7 +319,8 @@ def test_a_kappa_that_parts_right_from_wrong_has_a_weight_that_ends(passes):
     les = LES(passes=passes).fit(of(kappa, errors))
     assert not les.fallback_
     # What a weight saves, at most all of the log-loss at 0, is more than its penalty.
-    assert 0.3 * les.coef_[-1] ** 2 / 2 < 400 * np.log(2)
+    final = les.features_.index("epoch 12")
+    assert 0.3 * les.coef_[final] ** 2 / 2 < 400 * np.log(2)
     p = les.confidence(of(kappa))
     assert p[errors].max() < p[~errors].min()
     assert eaurc(p, errors) == 0
@@ -258,18 +379,26 @@ def test_saved_and_loaded(tmp_path):
     assert again.k == 7
 
 
-@pytest.mark.parametrize("name", ["epochs", "center", "spread", "weights"])
-def test_a_saved_one_with_a_number_too_many(name):
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda held: held["weights"].append(1.0), r"7 features, got 8"),
+        (lambda held: held["features"][0]["knots"].pop(), r"rising knots .*'epoch 1'"),
+        (lambda held: held["features"][0]["knots"].reverse(), r"rising knots .*'epoch 1'"),
+        (lambda held: held["features"][0].update(knots=[0, 1e-320], scores=[0, 1]), "rising knots"),
+        (lambda held: held["features"][0].update(name="epoch 2"), r"1, 13, 25, got 'epoch 2'"),
+    ],
+)
+def test_a_saved_one_that_is_not_whole(change, got):
     content = LES(k=3).fit(of(*table(5))).as_dict()
-    held = content["fitted"]
-    held[name] = [*held[name], 1.0]
-    lengths = [len(held[each]) for each in ("epochs", "center", "spread", "weights")]
-    words = f"{lengths[0]} snapshots, and one weight more, got {lengths[1:]}"
-    with pytest.raises(CorruptFile, match=re.escape(words)):
+    content["fitted"]["features"] += LES(k=3).fit(full_table(5)).fitted["features"][-3:]
+    content["fitted"]["weights"] += [0.0] * 3
+    change(content["fitted"])
+    with pytest.raises(CorruptFile, match=f"A saved LES must have .*{got}.* Save it again"):
         LES.from_dict(content)
 
 
-@pytest.mark.parametrize("use", ["coef_", "epochs_", "fallback_"])
+@pytest.mark.parametrize("use", ["coef_", "epochs_", "fallback_", "features_"])
 def test_unfitted(use):
     with pytest.raises(NotFitted, match=r"LES .* Call \.fit"):
         getattr(LES(), use)

@@ -50,7 +50,7 @@ def inside_layers(predictor, x):
     return np.concatenate([np.all(each, axis=0) for each in clear])
 
 
-@pytest.mark.parametrize("estimator", [Final(), LES(k=4), PES()], ids=repr)
+@pytest.mark.parametrize("estimator", [Final(), LES(k=4), LES(passes=1), PES()], ids=repr)
 def test_onnx_runtime_gives_the_same(deployed, estimator, tmp_path):
     made, platt, threshold = fitted(estimator, deployed)
     digits = deployed.digits

@@ -94,6 +94,9 @@ def test_an_ensemble(deployed, other_digits):
     predictor = Predictor(digits.model(), ensemble, AES(k=2))
     same(predictor(deployed.x), table, AES(k=2))
     assert predictor.passes == 4
+    made = LES(k=2).fit(score(digits.model(), ensemble, (deployed.x, deployed.y), progress=False))
+    assert made.needs == {"labels", "final"}
+    same(Predictor(digits.model(), ensemble, made)(deployed.x), table, made)
 
 
 @pytest.mark.parametrize("fits", [0, 1, 2, 4])

@@ -8,7 +8,7 @@ import torch
 from snapsure import AES, LES, PES, Platt, SoftmaxResponse, Threshold, score
 from snapsure.estimators import BestSnapshot, Final
 
-ESTIMATORS = [Final(), AES(k=3), BestSnapshot(), PES(), LES(k=4)]
+ESTIMATORS = [Final(), AES(k=3), BestSnapshot(), PES(), LES(k=4), LES(passes=1)]
 
 
 @pytest.fixture(scope="session")

@@ -196,10 +196,10 @@ def refuse_no_table(table: Any) -> None:
         )
 
 
-def rows_of(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> Floats:
-    """Return κ of the snapshots of some epochs, (epochs, n)."""
+def places_of(table: ScoreTable, epochs: Sequence[int]) -> list[int] | slice:
+    """Return where the table has the snapshots of some epochs."""
     if table.epochs.tolist() == epochs:  # all, as in a predictor
-        return table.kappa(kappa)
+        return slice(None)
     places = {int(epoch): i for i, epoch in enumerate(table.epochs)}
     missing = [epoch for epoch in epochs if epoch not in places]
     if missing:
@@ -207,7 +207,12 @@ def rows_of(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> Floats:
             f"`table` must have the snapshots that were fitted, got none of epoch {missing[0]}. "
             "Score the examples with the same snapshots."
         )
-    return table.kappa(kappa)[[places[epoch] for epoch in epochs]]
+    return [places[epoch] for epoch in epochs]
+
+
+def rows_of(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> Floats:
+    """Return κ of the snapshots of some epochs, (epochs, n)."""
+    return table.kappa(kappa)[places_of(table, epochs)]
 
 
 def best_snapshot(excess: Floats) -> int:

@@ -8,12 +8,14 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from msgspec import Meta
 
-from snapsure._logistic import log_odds, sigmoid
+from snapsure._logistic import fit_logistic, log_odds, sigmoid
 from snapsure._types import Bools, Floats
 from snapsure.estimators._base import Estimator, Fitted, State
-from snapsure.estimators._les import fit_weights, has_enough_errors
 from snapsure.estimators._logits import logits_of
+from snapsure.estimators._search import FEW, count_fewer
 from snapsure.table import ScoreTable
+
+_PENALTY, _OF_LOG_ODDS = 10.0, 0.3
 
 
 class _FittedErrorPredictor(Fitted):
@@ -26,9 +28,9 @@ class ErrorPredictor(Estimator):
     """Probability of being right, by a logistic regression on the final snapshot's logits.
 
     The features are every class's logit, less their mean, and the log-odds of the softmax response,
-    standardised; the penalties are those of LES, the small one on the log-odds. So it knows which
-    classes are confused, while the softmax response knows how sure the network is. With too few
-    errors to learn weights from, it uses the log-odds alone.
+    standardised; the penalty on a weight w is 10 · w² / 2, but 0.3 · w² / 2 on that of the
+    log-odds. So it knows which classes are confused, while the softmax response knows how sure the
+    network is. With fewer than 30 errors to learn from, it uses the log-odds alone.
     """
 
     calibrated = True
@@ -57,9 +59,18 @@ def make_features(table: ScoreTable) -> Floats:
 
 def fit_error_weights(features: Floats, wrong: Bools) -> State:
     """Fit weights of features (d, n); of the last feature alone if there are few errors."""
-    used = features if has_enough_errors(wrong) else features[-1:]
-    names = ("center", "spread", "weights")
-    return {name: part.tolist() for name, part in zip(names, fit_weights(used, wrong), strict=True)}
+    used = features if count_fewer(wrong) >= FEW else features[-1:]
+    center, spread = used.mean(axis=1), used.std(axis=1)
+    flat = used.min(axis=1) == used.max(axis=1)  # its spread may be a rounding error
+    center[flat], spread[flat] = used[flat, 0], 1.0
+    penalty = np.array([*np.full(len(used) - 1, _PENALTY), _OF_LOG_ODDS, 0.0])
+    design = np.column_stack(((used.T - center) / spread, np.ones(wrong.size)))
+    weights = fit_logistic(design, (~wrong).astype(np.float64), penalty)
+    return {
+        "center": center.tolist(),
+        "spread": spread.tolist(),
+        "weights": weights.tolist(),
+    }
 
 
 def predict_right(features: Floats, state: State) -> Floats:

@@ -1,46 +1,74 @@
-"""LES, learned early stopping (beyond the paper): c(x) = σ(Σ w_j logit κ(x | f^[j]) + b).
+"""LES, learned early stopping (beyond the paper): c(x) = σ(b + Σ w_j g_j(x_j)).
 
-PES picks one snapshot per layer and AES weighs all alike; LES learns the weights from labels.
+x_j are features of the snapshots and of the final logits, g_j maps each to a normal score, and a
+penalised logistic regression to "was right" learns the weights w and b.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 import numpy as np
 from msgspec import Meta
 
 from snapsure import _json, _validate
 from snapsure._logistic import fit_logistic, logit, platt_curve, sigmoid
-from snapsure._spacing import choose
+from snapsure._logit_scores import FINAL_NUMBERS
+from snapsure._spacing import beginning, choose
 from snapsure._types import Bools, Floats, Ints
-from snapsure.errors import CorruptFile
-from snapsure.estimators._base import Estimator, Fitted, State, rows_of
-from snapsure.estimators._search import Search, penalty, standard
+from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.estimators._base import Estimator, Fitted, State, places_of
+from snapsure.estimators._search import FEW, Search, count_fewer, penalties, scarcity
 from snapsure.table import ScoreTable
 
-# Errors, and right examples, that it takes to learn weights.
-_FEW = 30
+_KNOTS = 257
+_OF_CLASS = 10.0  # the penalty on the offset of a class
+_LATE = 0.4  # as AES: what comes before this share of the training is early
+_AGREEMENT = ("agreement", "late agreement", "weighted agreement")
+_MEAN = "late mean"
+_TOGETHER = 1 << 12  # examples that are mapped at once
+
+
+class _Curve(TypedDict):
+    """A feature, and the table that maps it to normal scores."""
+
+    name: str
+    knots: Annotated[list[float], Meta(min_length=2)]
+    scores: Annotated[list[float], Meta(min_length=2)]
 
 
 class _FittedLES(Fitted):
     fallback: bool
-    center: list[float]
-    spread: list[Annotated[float, Meta(gt=0)]]
+    features: list[_Curve]
     weights: list[float]
+    intercept: float
+    classes: list[tuple[_json.Integer, float]]
 
 
 class LES(Estimator):
-    """Estimate the probability of being right by a logistic regression on the snapshots' κ.
+    """Estimate the probability of being right by a logistic regression on the snapshots' answers.
 
-    The features are the log-odds of κ, log κ / (1 − κ), of k snapshots evenly spaced over the whole
-    run, standardised. The penalty on each weight w is 10 · w² / 2 beside the sum of log-losses, but
-    0.3 · w² / 2 for the final snapshot: with few labels LES shrinks towards Platt's curve on the
-    final κ, not towards an average of all snapshots. With fewer than 30 errors (or right examples)
-    to learn from, LES is Platt's curve on the final κ, and `fallback_` is True.
+    The features, where the table has them:
 
-    With `passes`, an answer takes at most so many forward passes, the final snapshot's included.
-    The other snapshots are chosen one by one: each time the one that lowers the log-loss of
-    examples left out of the fit (five folds) most, until none lowers it.
+    - log-odds of κ, log κ / (1 − κ), of k snapshots evenly spaced over the whole run;
+    - *agreement*: the share of these snapshots that give the final label, over all of them, from
+      0.4 of the training on, and weighted by their order;
+    - their mean κ from 0.4 of the training on, as in AES;
+    - of the final logits: entropy, margin, energy, largest logit and GEN (`ScoreTable.final`).
+
+    Each is mapped to a normal score: by a table of at most 257 knots, a value that has the mean
+    rank r among the n examples of `fit` becomes Φ⁻¹(r / (n + 1)), standardised. The table is linear
+    between its knots and flat outside, so nothing extrapolates. The penalty on each weight w is
+    30 · max(1, 100 / errors) · w² / 2 beside the sum of log-losses (`errors`: of wrong and right
+    examples the fewer), but 0.3 · w² / 2 for the final snapshot's own log-odds: with few errors LES
+    shrinks towards the order of the final κ. Then each predicted class gets an offset, one Newton
+    step with a penalty of 10 · max(1, 100 / errors): Σ (right − p) / (penalty + Σ p (1 − p)) over
+    its examples. With fewer than 30 errors, LES is Platt's curve on the final κ, and `fallback_` is
+    True.
+
+    With `passes`, an answer takes at most so many forward passes, the final snapshot's included,
+    and all features are of these snapshots. The others are chosen one by one: each time the one
+    whose log-odds lower the log-loss of examples left out of the fit (five folds) most, until none
+    lowers it. `passes=1` uses the final snapshot alone.
 
     Parameters
     ----------
@@ -53,10 +81,12 @@ class LES(Estimator):
     ----------
     fallback_ : bool
         Whether there were too few errors to learn weights from.
-    epochs_ : (k,) array
+    epochs_ : array
         The snapshots' epochs.
-    coef_ : (k,) array
-        Weight of each, in standardised log-odds (in log-odds, where `fallback_`).
+    features_ : list of str
+        The features that differ between examples; "epoch 7" is the log-odds of that snapshot.
+    coef_ : array
+        The weight of each feature, in standardised normal scores (in log-odds, where `fallback_`).
 
     Examples
     --------
@@ -77,6 +107,7 @@ class LES(Estimator):
         self.k = _validate.count(k, "k")
         self.passes = None if passes is None else _validate.count(passes, "passes")
         self.search: Search | None = None  # to share with others on the same examples
+        self._sum: _Sum | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -94,107 +125,209 @@ class LES(Estimator):
         return np.array(self.fitted["epochs"])
 
     @property
+    def features_(self) -> list[str]:
+        """Names of the features."""
+        return [curve["name"] for curve in self.fitted["features"]]
+
+    @property
     def coef_(self) -> Floats:
-        """Weight of each of these snapshots."""
-        return np.array(self.fitted["weights"][:-1])
+        """Weight of each feature."""
+        return np.array(self.fitted["weights"])
+
+    @property
+    def needs(self) -> set[str]:
+        """What answers read beside κ."""
+        names = {*self.features_}
+        labels = {"labels"} if names.intersection(_AGREEMENT) else set()
+        return labels | ({"final"} if names.intersection(FINAL_NUMBERS) else set())
 
     def _learn(self, table: ScoreTable, kappa: str) -> State:
-        wrong = table.errors
-        fallback = not has_enough_errors(wrong)
-        k = 1 if fallback else self.k
-        epochs = table.epochs[choose(table.epochs, k, 0.0)].tolist()
-        x = logit(rows_of(table, kappa, epochs))
+        wrong, final = table.errors, int(table.epochs[-1])
+        if count_fewer(wrong) < FEW:
+            # Log-odds are clipped at these ends, so this curve is the identity.
+            ends = logit(np.array([0.0, 1.0])).tolist()
+            curve = _Curve(name=f"epoch {final}", knots=ends, scores=ends)
+            slope, intercept = platt_curve(logit(table.kappa(kappa)[-1]), wrong)
+            return {
+                "epochs": [final],
+                "fallback": True,
+                "features": [curve],
+                "weights": [slope],
+                "intercept": intercept,
+                "classes": [],
+            }
+
+        epochs = table.epochs[choose(table.epochs, self.k, 0.0)].tolist()
         if self.passes is not None and self.passes < len(epochs):
-            few = (self.search or Search()).rows(x, wrong, self.passes)
-            epochs, x = [epochs[i] for i in few], x[few]
-        if fallback:
-            center, spread = np.zeros(1), np.ones(1)
-            weights = np.array(platt_curve(x[0], wrong))
-        else:
-            center, spread, weights = fit_weights(x, wrong)
+            odds = logit(table.kappa(kappa)[places_of(table, epochs)])
+            scores = np.array([_to_normal_scores(x)[2] for x in odds])
+            few = (self.search or Search()).rows(scores, wrong, self.passes)
+            epochs = [epochs[i] for i in few]
+
+        curves, mapped = [], []
+        for name, x in make_features(table, kappa, epochs).items():
+            knots, scores, values = _to_normal_scores(x)
+            if knots.size > 1:
+                curves.append(_Curve(name=name, knots=knots.tolist(), scores=scores.tolist()))
+                mapped.append(values)
+        own = f"epoch {final}"
+        held = penalties([curve["name"] == own for curve in curves], wrong)
+        design = np.stack([*mapped, np.ones(wrong.size)], axis=1)
+        weights = fit_logistic(design, (~wrong).astype(np.float64), held)
         return {
             "epochs": epochs,
-            "fallback": fallback,
-            "center": center.tolist(),
-            "spread": spread.tolist(),
-            "weights": weights.tolist(),
+            "fallback": False,
+            "features": curves,
+            "weights": weights[:-1].tolist(),
+            "intercept": float(weights[-1]),
+            "classes": _fit_classes(table.y_hat, wrong, sigmoid(design @ weights)),
         }
+
+    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
+        if self._sum is None or self._sum.state is not state:
+            self._sum = _Sum(state)
+        features = make_features(table, kappa, state["epochs"])
+        missing = [name for name in self._sum.names if name not in features]
+        if missing:
+            raise InvalidInput(
+                f"`table` must have the final numbers that LES was fitted with, got no "
+                f"{missing[0]}. Make it by `score` or `from_probabilities`, or pass final=."
+            )
+        return sigmoid(self._sum(features, table.y_hat))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Make the estimator that `as_dict` describes."""
         state = content["fitted"]
-        lengths = [len(state[name]) for name in ("epochs", "center", "spread", "weights")]
-        if lengths != [lengths[0]] * 3 + [lengths[0] + 1]:
+        curves, epochs = state["features"], state["epochs"]
+        known = {f"epoch {epoch}" for epoch in epochs} | {*_AGREEMENT, _MEAN, *FINAL_NUMBERS}
+        for curve in curves:
+            if curve["name"] not in known:
+                raise CorruptFile(
+                    "A saved LES must have features of its snapshots, of epochs "
+                    f"{', '.join(map(str, epochs))}, got {curve['name']!r}. Save it again."
+                )
+            is_whole = len(curve["knots"]) == len(curve["scores"])
+            with np.errstate(all="ignore"):  # huge or equal knots have no finite slopes
+                if is_whole:
+                    is_whole = bool(np.isfinite(cut(curve, 1.0)[2]).all())
+            if not is_whole or (np.diff(curve["knots"]) <= 0).any():
+                raise CorruptFile(
+                    "A saved LES must have rising knots and as many scores for each feature, got "
+                    f"others for {curve['name']!r}. Save it again."
+                )
+        numbers = [number for number, _ in state["classes"]]
+        if numbers != sorted({*numbers}):
             raise CorruptFile(
-                "A saved LES must have a centre, a spread and a weight for each of its "
-                f"{lengths[0]} snapshots, and one weight more, got {lengths[1:]}. Save it again."
+                f"A saved LES must have its classes in rising order, got {numbers}. Save it again."
+            )
+        if len(state["weights"]) != len(curves):
+            raise CorruptFile(
+                f"A saved LES must have a weight for each of its {len(curves)} features, got "
+                f"{len(state['weights'])}. Save it again."
             )
         return super().from_dict(content)
 
-    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
-        x = logit(rows_of(table, kappa, state["epochs"]))
-        scaled = (x.T - state["center"]) / state["spread"]
-        return sigmoid(scaled @ np.array(state["weights"][:-1]) + state["weights"][-1])
 
+def make_features(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> dict[str, Floats]:
+    """Return each feature of some snapshots, (n,), by its name; higher is surer.
 
-class _FittedStack(Fitted):
-    names: list[str]
-    stacked: list[_json.Integer]
-    les: _FittedLES
-
-
-class StackedLES(Estimator):
-    """Use LES on every κ of a table at once, with a few snapshots of each.
-
-    Parameters
-    ----------
-    each : int
-        Snapshots of each κ.
+    Sums are over integers, or one row after the other: their last bit must not depend on how many
+    examples there are.
     """
-
-    calibrated = True
-    of_kappa: ClassVar[bool] = False
-    fitted_type: ClassVar[type] = _FittedStack
-
-    def __init__(self, each: int = 5) -> None:
-        super().__init__()
-        self.each = _validate.count(each, "each")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Return how many snapshots of each κ it uses."""
-        return {"each": self.each}
-
-    def _learn(self, table: ScoreTable, kappa: str) -> State:
-        epochs = table.epochs[choose(table.epochs, self.each, 0.0)].tolist()
-        rows = self._stack(table, table.names, epochs)
-        les = LES(len(rows)).fit(ScoreTable.from_kappa(rows, table.errors))
-        used = epochs[-1:] if les.fallback_ else epochs
-        return {"epochs": used, "names": list(table.names), "stacked": epochs, "les": les.fitted}
-
-    def _answer(self, table: ScoreTable, kappa: str, state: State) -> Floats:
-        rows = self._stack(table, state["names"], state["stacked"])
-        les = LES.from_dict({"settings": {"k": len(rows)}, "fitted": state["les"]})
-        return les.confidence(ScoreTable.from_kappa(rows))
-
-    def _stack(self, table: ScoreTable, names: Sequence[str], epochs: Sequence[int]) -> Floats:
-        # The first κ comes last: LES shrinks towards its final snapshot, or falls back to it.
-        return np.vstack([rows_of(table, name, epochs) for name in reversed(names)])
+    places = places_of(table, epochs)
+    rows = table.kappa(kappa)[places]
+    features = dict(zip((f"epoch {epoch}" for epoch in epochs), logit(rows), strict=True))
+    others, late = len(epochs) - 1, len(find_late(epochs))
+    if others:
+        agree = table.labels[places][:-1] == table.y_hat
+        order = np.arange(1, others + 1)
+        features["agreement"] = agree.sum(axis=0) / others
+        features["weighted agreement"] = (agree * order[:, None]).sum(axis=0) / order.sum()
+    if late:
+        features["late agreement"] = agree[others - late :].sum(axis=0) / late
+        features[_MEAN] = logit(sum(rows[others - late :], start=np.zeros(())) / (late + 1))
+    if table.final is not None:
+        features |= zip(FINAL_NUMBERS, logit(table.final.T), strict=True)
+    return features
 
 
-def has_enough_errors(wrong: Bools) -> bool:
-    """Say whether there are enough errors and right examples to learn weights from."""
-    return min(int(wrong.sum()), int((~wrong).sum())) >= _FEW
+def _to_normal_scores(x: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return knots, their standardised normal scores, and x mapped through these."""
+    from scipy.special import ndtri  # type: ignore[import-untyped]
+
+    ordered = np.sort(x)
+    places = np.linspace(0, x.size - 1, min(_KNOTS, x.size))
+    knots = np.unique(ordered[np.rint(places).astype(np.int64)])
+    rank = (ordered.searchsorted(knots) + ordered.searchsorted(knots, "right") + 1) / 2
+    scores = ndtri(rank / (x.size + 1))
+    mapped = np.interp(x, knots, scores)
+    center, spread = mapped.mean(), mapped.std()
+    if knots.size == 1:  # its spread may be a rounding error
+        spread = 1.0
+    return knots, (scores - center) / spread, (mapped - center) / spread
 
 
-def fit_weights(x: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
-    """Return the centre and spread of each feature, and their weights with the intercept last.
+def find_late(epochs: Sequence[int]) -> list[int]:
+    """Return the epochs from 0.4 of the training on, without the final one, which is the last."""
+    begin = beginning(int(epochs[-1]), _LATE, int(epochs[0]))
+    return [epoch for epoch in epochs[:-1] if epoch >= begin]
 
-    The last of the features (d, n) belongs to the final κ, and has the small penalty.
+
+def cut(curve: _Curve, weight: float) -> tuple[Floats, Floats, Floats]:
+    """Cut w · g into lines, base + slope · (x − start): below its knots, between, and above.
+
+    As many knots are at most x as lines are below the one that x is on.
     """
-    center, spread = standard(x)
-    features = np.vstack(((x - center) / spread, np.ones(wrong.size)))
-    held = penalty(len(x), final=len(x) - 1)
-    weights = fit_logistic(features.T, (~wrong).astype(np.float64), held)
-    return center[:, 0], spread[:, 0], weights
+    knots, scores = np.array(curve["knots"]), weight * np.array(curve["scores"])
+    slope = np.diff(scores) / np.diff(knots)
+    return (
+        np.append(knots[0], knots),
+        np.append(scores[0], scores),
+        np.concatenate(([0.0], slope, [0.0])),
+    )
+
+
+def _fit_classes(y_hat: Ints, wrong: Bools, p: Floats) -> list[tuple[int, float]]:
+    """Return each predicted class and its offset; none where only one is predicted."""
+    classes, at = np.unique(y_hat, return_inverse=True)
+    if classes.size == 1:
+        return []
+    gradient = np.bincount(at, ~wrong - p)
+    curvature = _OF_CLASS * scarcity(wrong) + np.bincount(at, p * (1 - p))
+    return list(zip(classes.tolist(), (gradient / curvature).tolist(), strict=True))
+
+
+class _Sum:
+    """b + Σ w_j g_j(x_j), with the tables as arrays: one input must not wait for lists."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self._intercept = state, state["intercept"]
+        self._classes = np.array([number for number, _ in state["classes"]], np.int64)
+        self._offsets = np.array([offset for _, offset in state["classes"]])
+        curves = state["features"]
+        self.names = [curve["name"] for curve in curves]
+        self._knots = [np.array(curve["knots"]) for curve in curves]
+        lines = [cut(*each) for each in zip(curves, state["weights"], strict=True)]
+        self._start, self._base, self._slope = (
+            np.concatenate([np.zeros(0), *(line[part] for line in lines)]) for part in range(3)
+        )
+        self._first = np.cumsum([0, *(knots.size + 1 for knots in self._knots)])[:-1, None]
+
+    def __call__(self, features: Mapping[str, Floats], y_hat: Ints) -> Floats:
+        """Return the log-odds of being right."""
+        z = np.full(y_hat.size, self._intercept)
+        if self._classes.size:
+            at = np.minimum(self._classes.searchsorted(y_hat), self._classes.size - 1)
+            z += np.where(self._classes[at] == y_hat, self._offsets[at], 0.0)
+        for low in range(0, y_hat.size if self.names else 0, _TOGETHER):
+            some = slice(low, low + _TOGETHER)
+            x = np.array([features[name][some] for name in self.names])
+            pairs = zip(self._knots, x, strict=True)
+            line = self._first + np.array(
+                [knots.searchsorted(row, "right") for knots, row in pairs]
+            )
+            terms = self._base[line] + self._slope[line] * (x - self._start[line])
+            # One after the other: the last bit must not depend on how many examples there are.
+            z[some] += np.add.accumulate(terms, axis=0)[-1]
+        return z

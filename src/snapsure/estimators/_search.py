@@ -1,24 +1,41 @@
-"""The greedy search of LES for the snapshots that help most within few forward passes."""
+"""The penalty of LES, and its greedy search for the snapshots that help most in few passes."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from snapsure._logistic import fit_logistic, summed_losses
 from snapsure._types import Bools, Floats, Ints
 
-# Weight of Σ w² / 2 beside the sum of log-losses. Snapshots resemble each other, so weights learnt
-# from few errors follow noise.
-_PENALTY = 10.0
-# The same for the final snapshot: so little that few labels give Platt's curve on the final κ. With
-# 10 they would give an average over the whole run, which is sometimes significantly worse
-# (experiments/learning_curve.py); with 0, a κ that separates right from wrong would have no finite
-# weight.
+FEW = 30  # errors, and right examples, that it takes to learn weights
+# Weight of Σ w² / 2 beside the sum of log-losses. Features resemble each other, so weights learnt
+# from few errors follow noise: below _SCARCE errors the penalty rises.
+_PENALTY, _SCARCE = 30.0, 100.0
+# The same for the final snapshot's log-odds: so little that few errors leave the order of the final
+# κ. With 0, a κ that separates right from wrong would have no finite weight.
 _OF_FINAL = 0.3
 _FOLDS = 5
 _TOGETHER = 1 << 17  # numbers fitted at once: what a core's cache holds
 
 
+def count_fewer(wrong: Bools) -> int:
+    """Return how many examples are wrong, or right, whichever are fewer."""
+    return min(int(wrong.sum()), int((~wrong).sum()))
+
+
+def scarcity(wrong: Bools) -> float:
+    """Return the factor by which penalties rise where errors are few."""
+    return max(1.0, _SCARCE / count_fewer(wrong))
+
+
+def penalties(is_final: Sequence[bool], wrong: Bools) -> Floats:
+    """Return the penalty of each weight: small for the final log-odds, none for the intercept."""
+    on_each = _PENALTY * scarcity(wrong)
+    return np.array([*(_OF_FINAL if final else on_each for final in is_final), 0.0])
+
+
 class Search:
-    """Chooses rows of x one by one, so that fewer rows are the beginning of more.
+    """Chooses rows of standardised features x one by one: fewer rows are the beginning of more.
 
     It keeps its last path, and continues it when asked about the same data again.
     """
@@ -80,17 +97,15 @@ class _Path:
         """
         held = len(self.chosen)
         rows, total, found = self._x[[*self.chosen, *some]], np.zeros(len(some)), []
+        on_each = penalties([True] + [False] * held, self._wrong)
         for out, known in zip(self._out, self._weights, strict=True):
-            seen = rows[:, ~out]
-            center, spread = standard(seen)
             weights = fit_logistic(
-                _beside((seen - center) / spread, held).swapaxes(1, 2),
+                _beside(rows[:, ~out], held).swapaxes(1, 2),
                 (~self._wrong[~out]).astype(np.float64),
-                penalty(held + 1, final=0),
+                on_each,
                 np.tile(np.insert(known, held, 0.0), (len(some), 1)),
             )
-            left_out = _beside((rows[:, out] - center) / spread, held)
-            z = (weights[:, None, :] @ left_out)[:, 0]
+            z = (weights[:, None, :] @ _beside(rows[:, out], held))[:, 0]
             total += summed_losses(z, (~self._wrong[out]).astype(np.float64))
             found.append(weights)
         return total, np.array(found)
@@ -103,18 +118,3 @@ def _beside(rows: Floats, held: int) -> Floats:
     features[:, :held] = rows[:held]
     features[:, held] = others
     return features
-
-
-def standard(x: Floats) -> tuple[Floats, Floats]:
-    """Return the centre and spread of each row, (rows, 1)."""
-    center, spread = x.mean(axis=1, keepdims=True), x.std(axis=1, keepdims=True)
-    flat = x.min(axis=1) == x.max(axis=1)  # its std may be a rounding error
-    center[flat, 0], spread[flat] = x[flat, 0], 1.0
-    return center, spread
-
-
-def penalty(features: int, final: int) -> Floats:
-    """Return the penalty of each weight: small for the final snapshot, none for the intercept."""
-    on_each = np.append(np.full(features, _PENALTY), 0.0)
-    on_each[final] = _OF_FINAL
-    return on_each

@@ -17,7 +17,7 @@ from snapsure.errors import InvalidInput
 from snapsure.estimators._aes import AES
 from snapsure.estimators._base import Estimator
 from snapsure.estimators._error_predictor import ErrorPredictor
-from snapsure.estimators._les import LES, StackedLES
+from snapsure.estimators._les import LES
 from snapsure.estimators._logits import FinalGEN
 from snapsure.estimators._pes import PES
 from snapsure.estimators._pnorm import MaxLogitPNorm
@@ -27,7 +27,7 @@ from snapsure.estimators._temperature import Temperature
 
 __all__ = ["AVERAGED", "FINAL", "Method", "find_class", "find_method", "get", "names", "register"]
 
-Need = Literal["labels", "snapshots", "snapshot labels", "logits", "kappas", "averaged"]
+Need = Literal["labels", "snapshots", "snapshot labels", "logits", "averaged"]
 Export = Literal["mean", "layers", "logistic"]
 
 FINAL = "final"
@@ -50,7 +50,7 @@ class Method:
         What it does, in one sentence.
     needs : tuple of str
         What a table must have: "labels" to learn from, several "snapshots", the "snapshot labels"
-        (each snapshot's own predictions), the final "logits", several "kappas", or what "averaged"
+        (each snapshot's own predictions), the final "logits", several or what "averaged"
         weights answer.
     passes : int or None
         Forward passes per answer, where the name fixes them.
@@ -99,7 +99,7 @@ _BUILT_IN = (
         colour=_BLUE,
     ),
     Method(
-        *("LES", LES, "A logistic regression on κ of up to 20 snapshots."),
+        *("LES", LES, "A logistic regression on up to 20 snapshots and the final logits."),
         needs=_LEARNS,
         make_within=lambda snapshots: LES(passes=snapshots),
         export="logistic",
@@ -140,7 +140,6 @@ _BUILT_IN = (
         export="layers",
         colour=_GREEN,
     ),
-    _rival("LES of all κ", StackedLES, "LES on snapshots of every κ.", *_LEARNS, "kappas"),
     _rival("temperature by NLL", Temperature, "Softmax at the T of least NLL.", *_LOGITS),
     _rival(
         *("temperature by AURC", partial(Temperature, "aurc"), "Softmax at the T of least AURC."),

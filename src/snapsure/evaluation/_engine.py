@@ -127,8 +127,6 @@ def list_candidates(
     available = {"labels"}
     if single or len(table.epochs) > 1:
         available.add("snapshots")
-    if len(table.names) > 1:
-        available.add("kappas")
     if table.logits is not None:
         available.add("logits")
     if (table.labels != table.y_hat).any():  # a packed table may lack the snapshots' own labels
@@ -147,10 +145,7 @@ def list_candidates(
                 Candidate(method.name, name, method.make, run.passes[name]) for name in kappas
             ]
         else:
-            several = "kappas" in method.needs
-            # All κ of one snapshot share a forward pass.
-            passes = 1 + sum(run.passes[name] - 1 for name in table.names) if several else 1
-            found.append(Candidate(method.name, None, method.make, passes))
+            found.append(Candidate(method.name, None, method.make))
     return found
 
 

@@ -5,7 +5,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from snapsure import _files
+from snapsure._logit_scores import FINAL_NUMBERS
 from snapsure.errors import InvalidInput
 from snapsure.estimators import PES, Estimator, registry
+from snapsure.estimators._les import cut, find_late
 from snapsure.kappas import SoftmaxResponse
 from snapsure.networks._data import Rows
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _OUTPUTS = ("label", "confidence", "accepted")
 _EQUAL = 1e-3  # how far the confidence of a file may be from the predictor's
+_LINE = ("start", "base", "slope")  # of the lines that LES maps a feature by
 _ONE_FILE = 1_900_000_000  # bytes; an ONNX file has at most 2 GB
 
 
@@ -197,11 +200,11 @@ def _find_cause(error: BaseException | None) -> str:
 
 
 class Scores(NamedTuple):
-    """What a formula may use. With several members, `logits` are those of the first."""
+    """What a formula may use."""
 
     kappa: Mapping[int, Tensor]  # of each epoch, (rows,)
     labels: Mapping[int, Tensor]  # what each epoch predicts, (rows,)
-    logits: Tensor  # of the final epoch, (rows, classes)
+    logits: Sequence[Tensor]  # of the final epoch, (rows, classes) of each member
 
 
 class Graph(nn.Module):
@@ -222,7 +225,7 @@ class Graph(nn.Module):
         method = registry.find_method(predictor.estimator)
         assert method is not None
         assert method.export is not None
-        self._formula = _FORMULAS[method.export](predictor.estimator)
+        self._formula = _FORMULAS[method.export](predictor.estimator, classes)
         curve = predictor.calibration
         self._curve = None if curve is None else _Platt(**curve.as_dict())
         theta: Any = -math.inf
@@ -243,7 +246,9 @@ class Graph(nn.Module):
 
         odds = torch.stack([_log_odds(one, label) for one in logits])
         kappa = odds.sigmoid().view(len(self._epochs), self._members, -1).mean(dim=1)
-        scores = Scores(dict(zip(self._epochs, kappa, strict=True)), labels, logits[0])
+        scores = Scores(
+            dict(zip(self._epochs, kappa, strict=True)), labels, logits[: self._members]
+        )
         confidence: Tensor = self._formula(scores)
         if self._curve is not None:
             confidence = self._curve(confidence)
@@ -272,7 +277,7 @@ def _log_odds(z: Tensor, label: Tensor) -> Tensor:
 
 
 def _exact(values: Any) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
+    return torch.tensor(np.array(values), dtype=torch.float64)
 
 
 class _Logit(nn.Module):
@@ -307,7 +312,7 @@ class _Platt(nn.Module):
 class _Mean(nn.Module):
     """κ of one snapshot, or the mean of several."""
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, classes: int) -> None:
         super().__init__()
         self._epochs = estimator.fitted["epochs"]
 
@@ -316,22 +321,107 @@ class _Mean(nn.Module):
 
 
 class _Logistic(nn.Module):
-    """LES."""
+    """LES: the features of `make_features`, and the knots of each as constants."""
 
-    center: Tensor
-    spread: Tensor
-    weights: Tensor
+    intercepts: Tensor  # of each class
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, classes: int) -> None:
         super().__init__()
-        self._epochs, self._logit = estimator.fitted["epochs"], _Logit()
-        for name in ("center", "spread", "weights"):
-            self.register_buffer(name, _exact(estimator.fitted[name]))
+        fitted = estimator.fitted
+        self._epochs, self._logit = fitted["epochs"], _Logit()
+        self._names = [curve["name"] for curve in fitted["features"]]
+        self._numbers = _FinalNumbers(classes) if "final" in estimator.needs else None
+        offsets = dict(fitted["classes"])
+        by_class = [fitted["intercept"] + offsets.get(number, 0.0) for number in range(classes)]
+        self.register_buffer("intercepts", _exact(by_class))
+        for i, curve in enumerate(fitted["features"]):
+            self.register_buffer(f"knots{i}", _exact(curve["knots"]))
+            for name, values in zip(_LINE, cut(curve, fitted["weights"][i]), strict=True):
+                self.register_buffer(f"{name}{i}", _exact(values))
 
     def forward(self, scores: Scores) -> Tensor:
-        x = torch.stack([self._logit(scores.kappa[epoch]) for epoch in self._epochs], dim=1)
-        scaled = (x - self.center) / self.spread
-        return ((scaled * self.weights[:-1]).sum(dim=1) + self.weights[-1]).sigmoid()
+        features = self._make_features(scores)
+        z = self.intercepts[scores.labels[self._epochs[-1]]]
+        for i, name in enumerate(self._names):
+            x = features[name]
+            line = (x[:, None] >= getattr(self, f"knots{i}")).sum(dim=1)
+            start, base, slope = (getattr(self, f"{part}{i}")[line] for part in _LINE)
+            z = z + base + slope * (x - start)
+        return z.sigmoid()
+
+    def _make_features(self, scores: Scores) -> dict[str, Tensor]:
+        kappa, (*others, final) = scores.kappa, self._epochs
+        features = {f"epoch {epoch}": self._logit(kappa[epoch]) for epoch in self._epochs}
+        late = find_late(self._epochs)
+        if others:
+            agree = {e: (scores.labels[e] == scores.labels[final]).double() for e in others}
+            features["agreement"] = _sum_up(agree.values()) / len(others)
+            ordered = [i * one for i, one in enumerate(agree.values(), 1)]
+            features["weighted agreement"] = _sum_up(ordered) / sum(range(1, len(others) + 1))
+        if late:
+            features["late agreement"] = _sum_up(agree[epoch] for epoch in late) / len(late)
+            mean = _sum_up(kappa[epoch] for epoch in [*late, final]) / (len(late) + 1)
+            features["late mean"] = self._logit(mean)
+        if self._numbers is not None:
+            label = scores.labels[final]
+            numbers = _sum_up(self._numbers(z, label) for z in scores.logits) / len(scores.logits)
+            features |= zip(FINAL_NUMBERS, self._logit(numbers), strict=True)
+        return features
+
+
+class _FinalNumbers(nn.Module):
+    """The numbers of final logits that `_logit_scores.py` defines, (5, rows)."""
+
+    entropy: Tensor
+    gamma: Tensor
+    largest: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self._top = min(100, classes)
+        self.register_buffer("entropy", _exact(math.log(classes)))
+        self.register_buffer("gamma", _exact(0.1))
+        self.register_buffer("largest", _exact(self._top * 0.25**0.1))
+
+    def forward(self, z: Tensor, label: Tensor) -> Tensor:
+        classes = z.shape[1]
+        first = torch.nn.functional.one_hot(z.argmax(dim=1), classes).bool()
+        chosen = torch.nn.functional.one_hot(label, classes).bool()
+        gap = z - z.amax(dim=1, keepdim=True)
+        weight = gap.exp()
+        others = weight.masked_fill(first, 0)
+        missing = others.sum(dim=1)
+        log_total = missing.log1p()
+
+        entropy = 1 - (log_total - (others * gap).sum(dim=1) / (1 + missing)) / self.entropy
+
+        answer, rivals = weight.masked_fill(~chosen, 0).sum(dim=1), weight.masked_fill(chosen, 0)
+        best = torch.nn.functional.one_hot(rivals.argmax(dim=1), classes).bool()
+        rival, rest = rivals.amax(dim=1), rivals.masked_fill(best, 0).sum(dim=1)
+        total = answer + rival + rest
+        low, high = (answer + rest / 2) / total, 1 - (rival + rest / 2) / total
+        margin = torch.where(answer < rival, low, high)  # which are equal but for rounding
+
+        energy = _squash(z.amax(dim=1) + log_total)
+        max_logit = _squash(z.masked_fill(~chosen, 0).sum(dim=1))
+
+        short = torch.where(first, missing[:, None], 1 + missing[:, None] - others)
+        terms = (self.gamma * (gap + short.log() - 2 * log_total[:, None])).exp()
+        gen = 1 - terms.topk(self._top, dim=1).values.sum(dim=1) / self.largest
+        return torch.stack([entropy, margin, energy, max_logit, gen])
+
+
+def _squash(x: Tensor) -> Tensor:
+    short = (1 / (1 + x.abs())) / 2
+    return torch.where(x < 0, short, 1 - short)
+
+
+def _sum_up(values: Iterable[Tensor]) -> Tensor:
+    """Add tensors one after the other."""
+    first, *rest = values
+    for value in rest:
+        first = first + value
+    return first
 
 
 class _Layers(nn.Module):
@@ -340,7 +430,7 @@ class _Layers(nn.Module):
     limits: Tensor
     below: Tensor
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, classes: int) -> None:
         super().__init__()
         assert isinstance(estimator, PES)
         self._layers, by_cut = estimator.layers_, estimator.assign == "layer"
