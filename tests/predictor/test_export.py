@@ -29,8 +29,10 @@ def agree(found, predictor, x):
     assert label.tolist() == answer.label.tolist()
     theta = -1 if predictor.threshold is None else predictor.threshold.theta
     clear = inside_layers(predictor, x)
-    assert np.abs(confidence - answer.confidence)[clear].max() < 1e-6
-    clear &= np.abs(answer.confidence - theta) > 1e-6
+    # Log-odds of κ near 1 amplify the last bit of 1 − κ, and the float32 of the network itself.
+    assert np.abs(confidence - answer.confidence)[clear].max() < 1e-5
+    assert np.median(np.abs(confidence - answer.confidence)) < 1e-6
+    clear &= np.abs(answer.confidence - theta) > 1e-5
     assert clear.mean() > 0.99
     assert accepted[clear].tolist() == answer.accepted[clear].tolist()
 
