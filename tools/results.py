@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from snapsure._types import Floats
+from snapsure.estimators.registry import AVERAGED
 from snapsure.evaluation import Board, Comparison, Result, compare
+from snapsure.metrics import aurc
 from snapsure.paper.tables import COMPARED, published
 from snapsure.report import pictures
 from snapsure.report.tables import Column, Table, signed, to_markdown
@@ -270,6 +272,70 @@ def tabulate_tasks(tasks: Sequence[Task], columns: Mapping[str, str]) -> str:
         rows.append(cells)
     heads = ["task", "trainings", "wrong in test", "right in training", *columns]
     return render_table(heads, rows)
+
+
+def tabulate_averaged() -> str:
+    """Tabulate what averaged weights change on every task: error rate, and percent less AURC."""
+    rows: list[list[str]] = []
+    gains: list[float] = []
+    means: list[float] = []  # of each task
+    errors: list[tuple[float, float]] = []
+    for study in studies.STUDIES:
+        for name, runs in studies.open_study(study).items():
+            each, wrong = [], []
+            for run in runs:
+                kappa, y_hat = run.others[AVERAGED]
+                final = aurc(run.table.kappa("softmax")[-1], run.table.errors)
+                each.append(100 * (1 - aurc(kappa, y_hat != run.y) / final))
+                wrong.append((float(run.table.errors.mean()), float((y_hat != run.y).mean())))
+            rows.append(_averaged_row(f"{study}/{name}", each, np.mean(wrong, axis=0), each))
+            gains, errors, means = (
+                [*gains, *each],
+                [*errors, *wrong],
+                [*means, float(np.mean(each))],
+            )
+    rows.append(_averaged_row("mean of the tasks", gains, np.mean(errors, axis=0), means))
+    heads = ["task", "trainings", "wrong before", "wrong now", "percent less AURC", "better in"]
+    return render_table(heads, rows)
+
+
+def _averaged_row(
+    name: str, gains: Sequence[float], wrong: Floats, means: Sequence[float]
+) -> list[str]:
+    better = f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
+    shares = [format_percent(share, 1) for share in wrong]
+    return [name, str(len(gains)), *shares, format_signed(float(np.mean(means))), better]
+
+
+def tabulate_student_labels() -> str:
+    """Tabulate percent less AURC than the teacher's final softmax, by the weight of the labels."""
+    tasks = json.loads((RESULTS / "student-labels.json").read_text())["tasks"]
+    rows = []
+    for way in next(iter(next(iter(tasks.values())).values())):
+        name = re.sub(r"^student (.*)", r"`Student(labels=\1)`", way)
+        for answers, number in (("its own", "aurc"), ("the teacher's", "aurc_beside_final")):
+            if way == "plain":
+                continue
+            cells = [name, answers, "1" if number == "aurc" else "2"]
+            for seeds in tasks.values():
+                each = [
+                    100 * (1 - one[way][number] / one["plain"]["aurc"]) for one in seeds.values()
+                ]
+                cell = (
+                    f"{format_signed(float(np.mean(each)))} ({', '.join(map(format_signed, each))})"
+                )
+                if number == "aurc":
+                    wrong = np.mean([one[way]["error"] for one in seeds.values()])
+                    cell += f", {format_percent(wrong, 1)} wrong"
+                cells.append(cell)
+            rows.append(cells)
+    heads = [
+        f"{name} ({np.mean([one['plain']['error'] for one in seeds.values()]):.1%} wrong)"
+        for name, seeds in tasks.items()
+    ]
+    return render_table(
+        ["percent less AURC than the teacher", "answers", "passes", *heads], rows, 2
+    )
 
 
 def tabulate_sptd(tasks: Sequence[Task]) -> str:
@@ -626,6 +692,8 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "choices": tabulate_choices(tasks),
         "tasks": tabulate_tasks(tasks, TASK_COLUMNS),
         "tasks-logits": tabulate_tasks(tasks, LOGIT_COLUMNS),
+        "averaged": tabulate_averaged(),
+        "student-labels": tabulate_student_labels(),
         "sptd": tabulate_sptd(tasks),
         "accuracy": tabulate_accuracy(tasks),
         "aes-short": tabulate_aes_short(tasks),

@@ -90,7 +90,7 @@ def distill(
     precision: Precision = "32-true",
     as_json: Json = False,
 ) -> None:
-    """Train one network on the mean of all snapshots, which then answers in one pass, or in two.
+    """Train one network on labels and the mean of all snapshots; it answers in one pass, or in two.
 
     This takes one more training. An interrupted training resumes by the same command.
     """
@@ -102,6 +102,12 @@ def distill(
     examples = None if held_out is None else _data.load_data(held_out, "--held-out")
     more = None if unlabelled is None else _data.load_data(unlabelled, "--unlabelled")
     fabric = launch_fabric(accelerator, devices, precision)
+    if fabric.is_global_zero:
+        typer.echo(
+            "Averaged weights answer in one pass too, without a training, and a student can lose "
+            "to them. Compare them first: snapsure score --average.",
+            err=True,
+        )
     student = Student(
         model,
         _models.open_snapshots(snapshots, prefix, trust),
