@@ -1,23 +1,30 @@
 """How much a promised risk lets through, ours beside MAPIE's: `python -m benchmarks.decisions`.
 
-Prints the table of decisions.md. Every way sees the same points and makes the same promise: with
-probability 1 − DELTA, at most a share `risk` of what is accepted is wrong. For MAPIE this is the
-precision of a binary classifier whose positive answer is "accept" and whose truth is "was right".
+Prints the first table of decisions.md; `adversarial` and `trainings` print the others. Every way
+sees the same points and makes the same promise: with probability 1 − DELTA, at most a share `risk`
+of what is accepted is wrong. For MAPIE this is the precision of a binary classifier whose positive
+answer is "accept" and whose truth is "was right".
 """
 
 import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.harness import Case, peak_megabytes
-from snapsure import Threshold
+from snapsure import AES, ScoreTable, Threshold
 from snapsure._types import Bools, Floats
 from snapsure.decisions._promise import min_examples
-from snapsure.errors import Infeasible
+from snapsure.decisions._threshold import prove_threshold
+from snapsure.errors import Infeasible, InvalidInput
+from snapsure.evaluation import Choice, choose
+from snapsure.evaluation._archive import open_contest
 
 DELTA, DRAWS = 0.05, 200
 
@@ -124,7 +131,10 @@ def measured(regime: Regime) -> Iterator[tuple[str, float, float]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, or the one that is named."""
+    if sys.argv[1:] in (["adversarial"], ["trainings"]):
+        {"adversarial": adversarial, "trainings": trainings}[sys.argv[1]]()
+        return
     if importlib.util.find_spec("mapie") is None:
         raise SystemExit("MAPIE must be installed: pip install -r benchmarks/requirements.txt")
     names = list(ways(REGIMES[0]))
@@ -134,6 +144,89 @@ def main() -> None:
     for regime in REGIMES:
         cells = [f"{100 * c:.1f} ({100 * b:.1f})" for _, c, b in measured(regime)]
         print(f"| {regime.name} | {regime.risk:.0%} | " + " | ".join(cells) + " |", flush=True)
+
+
+def both_at_the_limit(points: int, levels: int | None, groups: bool, draws: int = 1000) -> float:
+    """How often `Choice.promise` is broken where every threshold of both methods breaks it.
+
+    5.01 % are wrong everywhere, at a promised 5 %: whatever is accepted breaks the promise. With
+    `groups`, each of four groups is promised the same, by `Threshold.at_risk` at delta.
+    """
+    broken = 0
+    for seed in range(draws):
+        rng = np.random.default_rng([seed, points])
+        kappa, wrong = rng.random((2, points)), rng.random(points) < 0.0501
+        if levels:
+            kappa = np.ceil(kappa * levels) / levels
+        rows = rng.permutation(points)
+        learn, rest = rows[: points // 2], rows[points // 2 :]
+        try:
+            if groups:
+                Threshold.at_risk(kappa[0], wrong, 0.05, DELTA, groups=rng.integers(0, 4, points))
+            else:
+                table = ScoreTable.from_kappa(kappa, wrong)
+                aes = AES().fit(table)
+                # Two candidates: a method was chosen.
+                Choice("AES", "softmax", aes, None, "", (None, None), learn, rest).promise(
+                    table, 0.05, DELTA
+                )
+        except Infeasible:
+            continue
+        broken += 1
+    return broken / draws
+
+
+def adversarial() -> None:
+    """Print how often promises are broken where nothing may be accepted."""
+    print("| 5.01 % wrong everywhere, at 5 % | broken, % |\n|---|--:|")
+    for name, *settings in (
+        ("`fit`, 200 examples", 200, None, False),
+        ("`fit`, 1,000 examples", 1000, None, False),
+        ("`fit`, 1,000 examples, 9 levels of confidence", 1000, 9, False),
+        ("`fit`, 140 examples, 7 errors", 140, None, False),
+        ("four groups, 1,200 examples", 1200, None, True),
+    ):
+        print(f"| {name} | {100 * both_at_the_limit(*settings):.1f} |", flush=True)
+
+
+def trainings(draws: int = 3) -> None:
+    """Print what is accepted with real trainings as populations, and how often it is broken."""
+    print("| population | risk | examples | half, chosen method | all, final softmax | `fit` |")
+    print("|---|--:|--:|--:|--:|--:|")
+    runs = open_contest(Path("results/contest"))
+    for name, risk in (("clothes", 0.02), ("words", 0.05)):
+        tables = [run.table for key, some in runs.items() if key.startswith(name) for run in some]
+        for n in (500, 1000, 3000):
+            found: dict[str, list[tuple[float, bool]]] = {"half": [], "all": [], "fit": []}
+            for seed, table in product(range(draws), tables):
+                drawn = table.rows(np.random.default_rng([seed, n]).integers(0, table.y.size, n))
+                try:
+                    choice = choose(drawn, seed=seed)
+                except InvalidInput:  # packed logits that disagree with labels in a small part
+                    continue
+                rest = drawn.rows(choice.rest)
+                final, whole = drawn.kappa("softmax")[-1], table.kappa("softmax")[-1]
+                half = prove_threshold(choice.confidence(rest), rest.errors, risk, DELTA)
+                alone = prove_threshold(final, drawn.errors, risk, DELTA)
+                try:
+                    ours: Choice | None = choice.promise(drawn, risk, DELTA)
+                except Infeasible:
+                    ours = None
+                for way, threshold, score in (
+                    ("half", half, choice.confidence(table)),
+                    ("all", alone, whole),
+                    ("fit", ours and ours.threshold, ours and ours.confidence(table)),
+                ):
+                    accepted = np.zeros(table.y.size, dtype=bool)
+                    if threshold is not None:
+                        accepted = threshold.accepts(score)
+                    wrong = table.errors[accepted].mean() if accepted.any() else 0.0
+                    found[way].append((float(accepted.mean()), bool(wrong > risk)))
+            cells = []
+            for each in found.values():
+                accepted_mean, broken = np.mean(each, axis=0)
+                cells.append(f"{100 * accepted_mean:.1f} ({100 * broken:.1f})")
+            print(f"| {name} | {risk:.0%} | {n:,} | " + " | ".join(cells) + " |", flush=True)
 
 
 def _million() -> tuple[Floats, Bools]:

@@ -1,7 +1,9 @@
 """How often the monitor is wrong, and how soon it is right: `python -m benchmarks.monitor`.
 
 Prints the numbers of monitor.md, in a quarter of an hour on one core. In parts: given one number,
-the delays after so many good answers; given two, false alarms in the streams between them.
+the delays after so many good answers; given two, false alarms in the streams between them; given
+`rivals`, the delay beside CUSUM and MAPIE's RiskMonitoring (pip install -r requirements.txt); given
+`batches`, false alarms where answers depend on each other.
 """
 
 import copy
@@ -105,7 +107,76 @@ def delays(good: int) -> None:
         )
 
 
+def cusum(wrong: NDArray[np.bool_], ratio: float = 2.0) -> NDArray[np.float64]:
+    """Page's CUSUM after each answer, for odds of an error that become `ratio` times as high."""
+    normal = 1 + RISK * (ratio - 1)
+    steps = np.where(wrong, np.log(ratio / normal), -np.log(normal))
+    total = np.cumsum(steps)
+    return total - np.minimum.accumulate(np.minimum(np.append(0, total)[:-1], 0))
+
+
+def rivals() -> None:
+    """Print the delay of alarms on the risk, in labelled answers, where errors double."""
+    from mapie.exchangeability_testing import RiskMonitoring
+
+    quiet = [cusum(np.random.default_rng([i, 2]).random(AFTER) < RISK).max() for i in range(1000)]
+    limit = float(np.quantile(quiet, 1 - ALPHA))  # 5 % false alarms in 10,000 answers
+
+    def first(alarm: NDArray[np.bool_]) -> float:
+        return float(np.argmax(alarm)) + 1 if alarm.any() else np.inf
+
+    def ours(wrong: NDArray[np.bool_]) -> float:
+        monitor = Monitor(Threshold(0.0, 1.0), risk=RISK, alpha=ALPHA)
+        monitor.update(np.full(wrong.size, 0.5), wrong)
+        return monitor.alarms[0].since if monitor.alarms else np.inf
+
+    def mapies(wrong: NDArray[np.bool_]) -> float:
+        # Half of its level is for a reference, which a given threshold does not need.
+        watch = RiskMonitoring("accuracy", test_level=2 * ALPHA, threshold=RISK, warn=False)
+        watch.update(np.ones(wrong.size, dtype=int), (~wrong).astype(int))
+        return first(watch.online_risk_lower_bound_sequence_history > RISK)
+
+    ways = {"ours": ours, "MAPIE": mapies, "CUSUM": lambda wrong: first(cusum(wrong) >= limit)}
+    print("| good before | alarm | median delay | 90 % | found | false before |")
+    print("|--:|---|--:|--:|--:|--:|")
+    after = 4000
+    for good in (0, 1000, 5000):
+        rate = np.repeat([RISK, 2 * RISK], [good, after])
+        for name, way in ways.items():
+            rng = np.random.default_rng(good)
+            runs = RUNS // 10 if name == "MAPIE" else RUNS  # it takes seconds for each stream
+            waits = np.array([way(rng.random(rate.size) < rate) - good for _ in range(runs)])
+            late = waits[waits > 0]
+            middle, most = np.quantile(late, [0.5, 0.9], method="higher")
+            found, false = np.isfinite(late).mean(), (waits <= 0).mean()
+            cells = f"{middle:,.0f} | {most:,.0f} | {found:.1%} | {false:.1%} of {runs}"
+            print(f"| {good:,} | {name} | {cells} |", flush=True)
+
+
+def batches(size: int = 100, count: int = 200, runs: int = 50) -> None:
+    """Print false alarms where the answers of a batch share how often they are wrong."""
+    print("| correlation in batches of 100 | one by one | `batch=True` |\n|--:|--:|--:|")
+    for correlation in (0.0, 0.05, 0.2):
+        found = {False: 0, True: 0}
+        for seed in range(runs):
+            for batch in found:
+                rng = np.random.default_rng([seed, 3])
+                monitor = Monitor(Threshold(0.0, 1.0), risk=RISK, alpha=ALPHA, batch=batch)
+                for _ in range(count):
+                    rate = RISK
+                    if correlation:
+                        spread = 1 / correlation - 1
+                        rate = rng.beta(RISK * spread, (1 - RISK) * spread)
+                    monitor.update(np.full(size, 0.5), rng.random(size) < rate)
+                found[batch] += bool(monitor.alarms)
+        cells = " | ".join(f"{found[batch]} of {runs}" for batch in (False, True))
+        print(f"| {correlation} | {cells} |", flush=True)
+
+
 def main() -> None:
+    if sys.argv[1:] in (["rivals"], ["batches"]):
+        {"rivals": rivals, "batches": batches}[sys.argv[1]]()
+        return
     chosen = [int(word) for word in sys.argv[1:]]
     if len(chosen) == 2:
         false_alarms(*chosen)

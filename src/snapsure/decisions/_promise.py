@@ -144,7 +144,9 @@ class Sample:
         starts = np.searchsorted(self.end, rungs.counts)
         stops = np.append(starts, self.end.size)[1:]
         for count, share, start, stop in zip(*rungs, starts.tolist(), stops.tolist(), strict=True):
-            if not carried and not self._can_start(start, count, share):
+            if not carried and any(
+                p_value(*self.first(start, count, risk), risk.limit) > share for risk in self.risks
+            ):
                 continue
             carried += share
             end = min(_first_unproved(risk, start, stop, carried) for risk in self.risks)
@@ -153,12 +155,6 @@ class Sample:
             if end < stop:
                 carried = 0.0
         return Proof(last, float(carried))
-
-    def _can_start(self, at: int, count: int, share: float) -> bool:
-        """Test the first `count` examples, of which the last are in the tie `at`."""
-        return all(
-            p_value(*self.first(at, count, risk), risk.limit) <= share for risk in self.risks
-        )
 
     def first(self, at: int, count: int, risk: Risk) -> tuple[int, int]:
         """Return at most how many of the first `count` examples are wrong, and of how many.
