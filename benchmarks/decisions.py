@@ -10,6 +10,7 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -167,9 +168,9 @@ def both_at_the_limit(points: int, levels: int | None, groups: bool, draws: int 
                 table = ScoreTable.from_kappa(kappa, wrong)
                 aes = AES().fit(table)
                 # Two candidates: a method was chosen.
-                Choice("AES", "softmax", aes, None, "", (None, None), learn, rest).promise(
-                    table, 0.05, DELTA
-                )
+                candidates: Any = (None, None)
+                choice = Choice("AES", "softmax", aes, None, "", candidates, learn, rest)
+                choice.promise(table, 0.05, DELTA)
         except Infeasible:
             continue
         broken += 1
@@ -199,7 +200,9 @@ def trainings(draws: int = 3) -> None:
         for n in (500, 1000, 3000):
             found: dict[str, list[tuple[float, bool]]] = {"half": [], "all": [], "fit": []}
             for seed, table in product(range(draws), tables):
-                drawn = table.rows(np.random.default_rng([seed, n]).integers(0, table.y.size, n))
+                drawn = table.rows(
+                    np.random.default_rng([seed, n]).integers(0, table.y_hat.size, n)
+                )
                 try:
                     choice = choose(drawn, seed=seed)
                 except InvalidInput:  # packed logits that disagree with labels in a small part
@@ -208,16 +211,16 @@ def trainings(draws: int = 3) -> None:
                 final, whole = drawn.kappa("softmax")[-1], table.kappa("softmax")[-1]
                 half = prove_threshold(choice.confidence(rest), rest.errors, risk, DELTA)
                 alone = prove_threshold(final, drawn.errors, risk, DELTA)
-                try:
-                    ours: Choice | None = choice.promise(drawn, risk, DELTA)
-                except Infeasible:
-                    ours = None
+                ours, deployed = None, choice
+                with suppress(Infeasible):
+                    deployed = choice.promise(drawn, risk, DELTA)
+                    ours = deployed.threshold
                 for way, threshold, score in (
                     ("half", half, choice.confidence(table)),
                     ("all", alone, whole),
-                    ("fit", ours and ours.threshold, ours and ours.confidence(table)),
+                    ("fit", ours, deployed.confidence(table)),
                 ):
-                    accepted = np.zeros(table.y.size, dtype=bool)
+                    accepted = np.zeros(table.y_hat.size, dtype=bool)
                     if threshold is not None:
                         accepted = threshold.accepts(score)
                     wrong = table.errors[accepted].mean() if accepted.any() else 0.0

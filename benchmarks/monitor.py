@@ -136,6 +136,7 @@ def rivals() -> None:
         watch.update(np.ones(wrong.size, dtype=int), (~wrong).astype(int))
         return first(watch.online_risk_lower_bound_sequence_history > RISK)
 
+    ways: dict[str, Callable[[NDArray[np.bool_]], float]]
     ways = {"ours": ours, "MAPIE": mapies, "CUSUM": lambda wrong: first(cusum(wrong) >= limit)}
     print("| good before | alarm | median delay | 90 % | found | false before |")
     print("|--:|---|--:|--:|--:|--:|")
