@@ -284,7 +284,7 @@ def tabulate_averaged() -> str:
         for name, runs in studies.open_study(study).items():
             each, wrong = [], []
             for run in runs:
-                kappa, y_hat = run.others[AVERAGED]
+                kappa, y_hat, *_ = run.others[AVERAGED]
                 final = aurc(run.table.kappa("softmax")[-1], run.table.errors)
                 each.append(100 * (1 - aurc(kappa, y_hat != run.y) / final))
                 wrong.append((float(run.table.errors.mean()), float((y_hat != run.y).mean())))

@@ -6,7 +6,7 @@ folder in `STUDIES`.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 from snapsure._types import Floats
 from snapsure.estimators import AES as AveragedEarlyStopping
 from snapsure.estimators import SPTD
-from snapsure.evaluation import Comparison, Halves, Run, compare
+from snapsure.evaluation import Comparison, Halves, Rival, Run, compare
 from snapsure.evaluation._archive import open_contest
 from snapsure.evaluation._compare import list_every_candidate
 from snapsure.evaluation._engine import Candidate, Judged, judge_all
@@ -149,9 +149,7 @@ def _break_ties(judged: Judged, final: Judged) -> Judged:
     """Return the same order, with ties in the order of the final softmax."""
     pairs = np.column_stack((judged.score, final.score))
     place = np.unique(pairs, axis=0, return_inverse=True)[1].ravel().astype(np.float64)
-    return Judged(
-        place, judged.errors, judged.p, judged.passes, judged.kept, trainings=judged.trainings
-    )
+    return replace(judged, score=place)
 
 
 def _average(halves: Sequence[Judged]) -> Numbers:
@@ -212,9 +210,11 @@ def _average_from_starts(run: Run) -> Run:
     table = ScoreTable({"softmax": kappa}, labels, run.y, y_hat=y_hat, epochs=epochs)
 
     estimators = {f"from {start}": AveragedEarlyStopping(start=start) for start in STARTS}
-    passes = {name: len(aes.snapshots(epochs)) for name, aes in estimators.items()}
-    others = {name: aes.confidence(table) for name, aes in estimators.items()}
-    return Run(table, others=others, passes=passes, kept=passes)
+    others = {}
+    for name, aes in estimators.items():
+        kept = len(aes.snapshots(epochs))
+        others[name] = Rival(aes.confidence(table), y_hat, passes=kept, kept=kept)
+    return Run(table, others=others)
 
 
 @dataclass(frozen=True)

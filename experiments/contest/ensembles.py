@@ -16,7 +16,7 @@ import typer
 
 from snapsure._logistic import log_odds, sigmoid
 from snapsure._types import Floats, Ints
-from snapsure.evaluation import Run
+from snapsure.evaluation import Rival, Run
 from snapsure.evaluation._archive import ABOUT, locate_run, open_contest, pack, write_manifest
 
 MEMBERS = 5
@@ -37,18 +37,9 @@ def main(folder: Annotated[Path, typer.Argument(help="A packed study, with logit
 
 def add_ensemble(runs: Sequence[Run]) -> list[Run]:
     """Return the same runs, each with the ensemble of all of them."""
-    ensemble, price = answer_together(runs), {FIVE: len(runs)}
-    return [
-        Run(
-            run.table,
-            others={**run.others, FIVE: ensemble},
-            passes=run.passes | price,
-            kept=run.kept | price,
-            trainings=run.trainings | price,
-            snapshot_bytes=run.snapshot_bytes,
-        )
-        for run in runs
-    ]
+    several = len(runs)
+    ensemble = Rival(*answer_together(runs), passes=several, kept=several, trainings=several)
+    return [run.replace(run.table, {**run.others, FIVE: ensemble}) for run in runs]
 
 
 def answer_together(runs: Sequence[Run]) -> tuple[Floats, Ints]:

@@ -19,7 +19,7 @@ from snapsure.estimators._error_predictor import (
     predict_right,
 )
 from snapsure.estimators.registry import AVERAGED
-from snapsure.evaluation import Run
+from snapsure.evaluation import Rival, Run
 from snapsure.evaluation._archive import KNOWN
 from snapsure.evaluation._engine import judge, list_candidates
 from snapsure.evaluation._protocol import Halves
@@ -68,14 +68,12 @@ def make_run(training: Training, *, every: int, points: int) -> Run:
     near = [DeepKNN(training.train), NNDistance(training.train)]
     dropped = [MCDropout(), MCDropout(statistic="variance")]
     others: dict[str, Any] = _score_final(training, some, [*near, *dropped])
-    others[MEAN] = average_probabilities(recording)
-    others[WEIGHTS] = _softmax(averaged, training.test)
     kept = len(AES().snapshots(table.epochs))
+    others[MEAN] = Rival(*average_probabilities(recording), passes=kept, kept=kept)
+    others[WEIGHTS] = _softmax(averaged, training.test)
     run = Run(
         table.with_logits(recording.read(some.epochs[-1]).numpy()),
         others=others,
-        passes={MEAN: kept},
-        kept={MEAN: kept},
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
     )
     return run.rows(np.arange(points))
@@ -99,23 +97,22 @@ def make_lean_run(
     fewest = int(training.train[1].bincount().min())  # a neighbour further off is of another class
     near = [DeepKNN(training.train, k=min(50, fewest)), NNDistance(training.train)]
     others |= _score_final(training, store, [*near, MCDropout(layers="last")])
-    others[HEAD] = others.pop("mc_dropout")
-    others[MEAN] = average_probabilities(recording)
+    others[HEAD] = Rival(others.pop("mc_dropout"), table.y_hat)
+    kept = len(AES().snapshots(table.epochs))
+    others[MEAN] = Rival(*average_probabilities(recording), passes=kept, kept=kept)
     averaged = average_weights(training.network, store, training.train)
     others[WEIGHTS] = _softmax(averaged, training.test)
-    kept = len(AES().snapshots(table.epochs))
     run = Run(
         table.with_logits(recording.read(last).numpy()),
         others=others,
-        passes={MEAN: kept, HEAD: 1},
-        kept={MEAN: kept},
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
     ).rows(np.arange(points or table.y_hat.size))
     store.load_into(training.network, last)
     embedding = embed(training.network, training.test[: run.y.size])
     if not keep_logits:
         return drop_logits(run, embedding)
-    return _add_answers(run, run.table, {EMBEDDED: predict_from_embedding(run.table, embedding)})
+    answers = {EMBEDDED: predict_from_embedding(run.table, embedding)}
+    return run.replace(run.table, {**run.others, **answers})
 
 
 def drop_logits(run: Run, embedding: NDArray[np.float64]) -> Run:
@@ -135,18 +132,7 @@ def drop_logits(run: Run, embedding: NDArray[np.float64]) -> Run:
     table = run.table
     kappas = {name: table.kappa(name) for name in table.names}
     bare = ScoreTable(kappas, table.labels, table.y, y_hat=table.y_hat, epochs=table.epochs)
-    return _add_answers(run, bare, answers)
-
-
-def _add_answers(run: Run, table: ScoreTable, answers: dict[str, NDArray[np.float64]]) -> Run:
-    return Run(
-        table,
-        others={**run.others, **answers},
-        passes=run.passes,
-        kept=run.kept,
-        trainings=run.trainings,
-        snapshot_bytes=run.snapshot_bytes,
-    )
+    return run.replace(bare, {**run.others, **answers})
 
 
 def _answer_by_halves(run: Run, embedding: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -20,7 +20,7 @@ from experiments.passes.trainings import (
     locate_training,
 )
 from snapsure.estimators import AES
-from snapsure.evaluation import Run
+from snapsure.evaluation import Rival, Run
 from snapsure.kappas._base import softmax_of
 from snapsure.scoring import average_weights
 from snapsure.scoring._recorded import RecordedLogits, average_probabilities, score_recorded
@@ -36,39 +36,29 @@ def make_run(task: Task, folder: Path) -> Run:
     table = score_recorded(recording)
     final = recording.read(int(table.epochs[-1]))
     kept = len(AES().snapshots(table.epochs))
-    others: dict[str, Scored] = {MEAN: average_probabilities(recording)}
-    passes, keeps = {MEAN: kept}, {MEAN: kept}
-    cost: dict[str, float] = {}
+    others = {MEAN: Rival(*average_probabilities(recording), passes=kept, kept=kept)}
     store = SnapshotStore(plain / "snapshots")
     averaged = average_weights(task.network(), store, task.train)
-    others[WEIGHTS] = _itself(predict(averaged, task.test[0]))
+    others[WEIGHTS] = Rival(*_itself(predict(averaged, task.test[0])))
     for way in (SMOOTH, SAT, CRL, FMFP):
-        others[way.name] = _itself(_logits(folder, way.name))
-        cost[way.name] = way.cost
+        others[way.name] = Rival(*_itself(_logits(folder, way.name)), trainings=way.cost)
     for name in (SECOND.name, *(student.name for student in STUDENTS)):
         logits = _logits(folder, name)
         alone = softmax_of(logits, table.y_hat)
-        kappas = {
+        price = read_training(locate_training(folder, name))["cost"]
+        # A second network by itself is one training; a student needs the first one's.
+        cost = price if name == SECOND.name else 1 + price
+        others[name] = Rival(*_itself(logits), trainings=cost)
+        for both, kappa in {
             f"{name}, of the old answers": alone,
             f"{name} and the old, of the old answers": (alone + table.kappa("softmax")[-1]) / 2,
-        }
-        others[name] = _itself(logits)
-        others |= {both: (kappa, table.y_hat) for both, kappa in kappas.items()}
-        passes |= dict.fromkeys(kappas, 2)
-        keeps |= dict.fromkeys(kappas, 2)
-        price = read_training(locate_training(folder, name))["cost"]
-        cost |= dict.fromkeys(kappas, 1 + price)
-        # A second network by itself is one training; a student needs the first one's.
-        cost[name] = price if name == SECOND.name else 1 + price
-    second = "both networks, answering together"
-    others[second] = _together(final, _logits(folder, SECOND.name))
-    passes[second], keeps[second], cost[second] = 2, 2, 2
+        }.items():
+            others[both] = Rival(kappa, table.y_hat, passes=2, kept=2, trainings=1 + price)
+    second = _together(final, _logits(folder, SECOND.name))
+    others["both networks, answering together"] = Rival(*second, passes=2, kept=2, trainings=2)
     return Run(
         table.with_logits(final.numpy()),
         others=others,
-        passes=passes,
-        kept=keeps,
-        trainings=cost,
         snapshot_bytes=next(store.path.glob("*.safetensors")).stat().st_size,
     )
 

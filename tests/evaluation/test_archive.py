@@ -8,15 +8,14 @@ from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.evaluation import Run
 from snapsure.evaluation._archive import (
-    _small,
+    _shrink,
     locate_run,
     open_contest,
     pack,
-    save,
     write_manifest,
 )
 from tests.support.refusals import refuses
-from tests.support.runs import run_of
+from tests.support.runs import run_of, save_runs
 
 
 def odds(kappa):
@@ -25,8 +24,9 @@ def odds(kappa):
 
 def test_there_and_back(tmp_path):
     run, again = run_of(0), run_of(1)
-    run.passes["softmax"], run.trainings["coin"] = 3, 2.5
-    save({"a": [run, again], "b": [again]}, {"note": "mine"}, tmp_path)
+    run.passes["softmax"] = 3
+    run.others["coin"] = run.others["coin"]._replace(trainings=2.5)
+    save_runs({"a": [run, again], "b": [again]}, {"note": "mine"}, tmp_path)
     told = json.loads((tmp_path / "contest.json").read_bytes())
     assert (told["runs"], told["note"]) == ({"a": 2, "b": 1}, "mine")
     opened = open_contest(tmp_path)
@@ -43,11 +43,11 @@ def test_there_and_back(tmp_path):
         logits = theirs.table.logits - theirs.table.logits.mean(axis=1, keepdims=True)
         np.testing.assert_allclose(ours.table.logits, logits, atol=1 / 512, rtol=0)
         assert [*ours.others] == ["mean", "coin"]
-        for name, (score, y_hat) in theirs.others.items():
-            np.testing.assert_allclose(ours.others[name][0], score, rtol=1.1 / 1024)
-            np.testing.assert_array_equal(ours.others[name][1], y_hat)
-        for field in ("passes", "kept", "trainings", "snapshot_bytes"):
-            assert getattr(ours, field) == getattr(theirs, field)
+        for name, (score, y_hat, *cost) in theirs.others.items():
+            np.testing.assert_allclose(ours.others[name].kappa, score, rtol=1.1 / 1024)
+            np.testing.assert_array_equal(ours.others[name].y_hat, y_hat)
+            assert list(ours.others[name][2:]) == cost
+        assert (ours.passes, ours.snapshot_bytes) == (theirs.passes, theirs.snapshot_bytes)
 
 
 def test_older_archives_have_the_final_numbers_in_other_places(tmp_path):
@@ -77,12 +77,14 @@ def test_logits_have_two_bytes_and_steps_of_a_256th(tmp_path):
 
 
 def test_names_that_have_changed(tmp_path):
-    save({"a": [run_of()]}, {"renamed": {"entropy": "negentropy", "mean": "average"}}, tmp_path)
+    save_runs(
+        {"a": [run_of()]}, {"renamed": {"entropy": "negentropy", "mean": "average"}}, tmp_path
+    )
     (run,) = open_contest(tmp_path)["a"]
     assert run.table.names == ["softmax", "negentropy"]
-    assert [*run.others] == [*run.trainings] == ["average", "coin"]
-    assert run.passes == {"softmax": 1, "negentropy": 1, "average": 8, "coin": 1}
-    assert run.kept == {"average": 8, "coin": 1}
+    assert run.passes == {"softmax": 1, "negentropy": 1}
+    costs = {name: (rival.passes, rival.kept) for name, rival in run.others.items()}
+    assert costs == {"average": (8, 8), "coin": (1, 1)}
 
 
 def test_a_data_set_may_be_another_without_points_of_no_class(tmp_path):
@@ -109,7 +111,7 @@ def test_labels_take_as_few_bytes_as_they_need():
         ((-1, 127), np.int16),  # of both signs, and 127 as a number without one is of 8 bits
         ((-1, 70_000), np.int64),
     ):
-        packed = _small(np.array(ends))
+        packed = _shrink(np.array(ends))
         assert packed.tolist() == [*ends]
         assert packed.dtype == dtype
 
@@ -117,7 +119,7 @@ def test_labels_take_as_few_bytes_as_they_need():
 def test_refusals(tmp_path):
     with refuses(InvalidInput, "--from", f"got none in {tmp_path}"):
         open_contest(tmp_path)
-    save({"a": [run_of()]}, {}, tmp_path)
+    save_runs({"a": [run_of()]}, {}, tmp_path)
     path = locate_run(tmp_path, "a", 0)
     content = path.read_bytes()
     path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])

@@ -13,10 +13,10 @@ from snapsure import AES, LES, PES, Platt, ScoreTable, augrc, aurc, compare, eau
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.estimators import SPTD, MaxLogitPNorm, Temperature
 from snapsure.estimators._error_predictor import ErrorPredictor
-from snapsure.evaluation import Halves, Protocol, Run
-from snapsure.evaluation._archive import locate_run, open_contest, save, write_manifest
+from snapsure.evaluation import Halves, Protocol, Rival, Run
+from snapsure.evaluation._archive import locate_run, open_contest, write_manifest
 from snapsure.evaluation._compare import _contest
-from tests.support.runs import CLASSES, run_of, simulate_logits, softmax, table_of
+from tests.support.runs import CLASSES, run_of, save_runs, simulate_logits, softmax, table_of
 
 RIVALS = (
     "temperature by NLL",
@@ -77,8 +77,8 @@ def test_every_method_is_judged_on_the_half_it_has_not_seen(run, board):
         return kappa[best, rest], errors[rest]
 
     def mean(learn, rest):
-        score, y_hat = run.others["mean"]
-        return score[rest], (y_hat != run.y)[rest]
+        other = run.others["mean"]
+        return other.kappa[rest], (other.y_hat != run.y)[rest]
 
     def gen(learn, rest):
         p = softmax(table.logits[rest])
@@ -525,11 +525,9 @@ def test_boards_are_of_the_metric_asked_for(run):
 def test_what_it_takes_to_train_is_shown(tmp_path):
     logits, y = simulate_logits()
     table = table_of(logits, y, logits=logits[-1])
-    other = Run(table, others={"twin": (y % 3) / 3}, trainings={"twin": 2})
-    assert other.rows(np.arange(400)).trainings == {"twin": 2}
-    save({"a": [other]}, {}, tmp_path)
+    other = Run(table, others={"twin": Rival((y % 3) / 3, table.y_hat, trainings=2)})
+    save_runs({"a": [other]}, {}, tmp_path)
     (again,) = open_contest(tmp_path)["a"]
-    assert again.trainings == {"twin": 2}
     board = compare(again, resamples=1000).boards["data"]
     assert (board["twin"].trainings, board["final"].trainings) == (2, 1)
 
@@ -545,7 +543,7 @@ class Trap:
 
 
 def test_a_contest_is_opened_without_running_what_is_in_it(tmp_path, run):
-    save({"a": [run]}, {}, tmp_path)
+    save_runs({"a": [run]}, {}, tmp_path)
     path, mark = locate_run(tmp_path, "a", 0), tmp_path / "has-run"
     with np.load(path) as file:
         arrays = {**file, "other.mean": np.array([Trap(mark)], dtype=object)}

@@ -58,7 +58,6 @@ def two_methods(resamples, against):
     return Contest(
         metric="eaurc",
         candidates=[Candidate("final", "softmax", Final), Candidate("AES", "softmax", AES)],
-        runs=1,
         examples=100,
         means={
             **dict.fromkeys(numbers, means),
@@ -94,10 +93,10 @@ def test_how_runs_differ_is_added_to_what_points_tell():
         replicates=np.array([[0.2, 0.2, 0.2], [0.2, 0.3, 0.1]]),
         luck=np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0]]),
     )
-    assert one.draw_differences(0).tolist()[0] == [0, 0, 0]
-    assert one.draw_differences(0).tolist()[1] == pytest.approx([-0.2, 0.1 + 0.2, -0.1])
+    assert one.draw(np.subtract, 0).tolist()[0] == [0, 0, 0]
+    assert one.draw(np.subtract, 0).tolist()[1] == pytest.approx([-0.2, 0.1 + 0.2, -0.1])
     apart = np.log(0.3 / 0.1)
-    assert one.draw_ratios(0)[1].tolist() == pytest.approx(
+    assert one.draw(_log_ratio, 0)[1].tolist() == pytest.approx(
         [-apart, np.log(0.3 / 0.2) + apart, np.log(0.1 / 0.2)]
     )
 
@@ -106,7 +105,8 @@ def test_sizes_are_known_where_they_are_of_every_data_set():
     unsized = two_methods(79, 0)
     sized = replace(unsized, means={**unsized.means, "bytes": np.array([10.0, 30.0])})
     means = {**unsized.means, "bytes": np.array([20.0, 50.0])}
-    twice = replace(sized, means=means, runs=2, examples=50)
+    both_runs = np.tile(unsized.each, (2, 1))
+    twice = replace(sized, means=means, each=both_runs, luck=np.zeros((79, 2)), examples=50)
     both = board_of([sized, twice])
     assert (both["final"].bytes, both["AES"].bytes) == (15, 40)
     assert (both.runs, both.examples) == (3, 150)

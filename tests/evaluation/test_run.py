@@ -5,7 +5,7 @@ import pytest
 
 from snapsure import ScoreTable, compare
 from snapsure.errors import InvalidInput
-from snapsure.evaluation import Run
+from snapsure.evaluation import Rival, Run
 from tests.support.runs import run_of
 
 
@@ -22,12 +22,12 @@ def test_it_says_what_it_is():
 def test_some_of_its_points_cost_what_all_cost():
     run = run_of()
     some = run.rows(np.array([5, 3]))
-    for field in ("passes", "kept", "trainings", "snapshot_bytes"):
-        assert getattr(some, field) == getattr(run, field)
+    assert (some.passes, some.snapshot_bytes) == (run.passes, run.snapshot_bytes)
     assert some.y.tolist() == run.y[[5, 3]].tolist()
-    for name, (score, y_hat) in run.others.items():
-        assert some.others[name][0].tolist() == score[[5, 3]].tolist()
-        assert some.others[name][1].tolist() == y_hat[[5, 3]].tolist()
+    for name, (score, y_hat, *cost) in run.others.items():
+        assert some.others[name].kappa.tolist() == score[[5, 3]].tolist()
+        assert some.others[name].y_hat.tolist() == y_hat[[5, 3]].tolist()
+        assert list(some.others[name][2:]) == cost
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,7 @@ def test_some_of_its_points_cost_what_all_cost():
         ({"others": {"a": ([0.1, 0.2], [0])}}, r"`y_hat of others\['a'\]`, got 2 for 1"),
         ({"others": {"a": [0.1]}}, r"`others\['a'\]`, got 2 for 1"),
         ({"others": {"softmax": [0.1, 0.2]}}, "`others` .* got 'softmax'"),
-        ({"others": {"a": [0.1, 0.2]}, "passes": {"b": 2}}, "`passes` .* got 'b'.* softmax, a"),
-        ({"kept": {"b": 2}}, "`kept` .* got 'b'"),
-        ({"trainings": {"softmax": 2}}, "`trainings` .* got 'softmax'"),
+        ({"others": {"a": [0.1, 0.2]}, "passes": {"a": 2}}, "`passes` .* got 'a'.* softmax"),
     ],
 )
 def test_refusals(options, words):
@@ -63,6 +61,23 @@ def test_a_scoring_says_what_an_answer_costs():
     )
     assert Run(table).passes == {"softmax": 2, "mc": 200, "own": 1}
     assert Run(table, passes={"mc": 7}).passes["mc"] == 7
+
+
+def test_what_another_score_costs():
+    kappa = [0.1, 0.2]
+    others = {
+        "one": kappa,
+        "mc_dropout": kappa,
+        "another classifier": (kappa, [1, 1]),
+        "all of it": Rival(kappa, [0, 1], passes=3, kept=4, trainings=1.5),
+    }
+    costs = {name: rival[2:] for name, rival in Run(small(), others=others).others.items()}
+    assert costs == {
+        "one": (1, 1, 1),
+        "mc_dropout": (100, 1, 1),
+        "another classifier": (1, 1, 1),
+        "all of it": (3, 4, 1.5),
+    }
 
 
 def test_a_comparison_says_what_it_is_and_has_the_pooled_board_first():

@@ -21,10 +21,10 @@ from experiments.contest.runs import (
 from snapsure import ScoreTable, compare, eaurc
 from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.estimators._logits import top_log_odds
-from snapsure.evaluation._archive import locate_run, open_contest, pack, save, write_manifest
+from snapsure.evaluation._archive import locate_run, open_contest, pack, write_manifest
 from snapsure.evaluation._protocol import Halves
 from snapsure.evaluation._run import Run
-from tests.support.runs import run_of
+from tests.support.runs import run_of, save_runs
 
 OF_LOGITS_NAMES = [
     "temperature by NLL",
@@ -90,7 +90,7 @@ def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
     assert run.table.labels.shape == (2, 60)
     dropped = ["mc_dropout", "mc_dropout_variance"]
     assert list(run.others) == ["deep_knn", "nn_distance", *dropped, MEAN, WEIGHTS]
-    assert run.passes[MEAN] == run.kept[MEAN] == 2
+    assert run.others[MEAN].passes == run.others[MEAN].kept == 2
     final = torch.from_numpy(run.table.logits).softmax(dim=1).amax(dim=1).numpy()
     assert np.allclose(run.table.kappa("softmax")[-1], final, rtol=0, atol=1e-6)
 
@@ -167,7 +167,7 @@ def test_an_embedding_is_what_the_last_linear_layer_sees():
 @pytest.mark.slow
 def test_an_archive_gives_the_same_boards(tmp_path):
     runs = {"a": [run_of(0), run_of(1)], "b": [run_of(2, y_of=3)]}
-    save(runs, {"note": 1}, tmp_path)
+    save_runs(runs, {"note": 1}, tmp_path)
     again = open_contest(tmp_path)
     assert {name: len(some) for name, some in again.items()} == {"a": 2, "b": 1}
     ours, theirs = compare(runs), compare(again)
@@ -187,7 +187,7 @@ def test_an_archive_gives_the_same_boards(tmp_path):
 def test_points_of_none_of_the_classes_are_archived(tmp_path):
     run = run_of(0)
     run.table.y[::5] = -1
-    save({"a": [run]}, {}, tmp_path)
+    save_runs({"a": [run]}, {}, tmp_path)
     (again,) = open_contest(tmp_path)["a"]
     assert (again.y == run.y).all()
 
@@ -208,12 +208,13 @@ def test_a_board_may_be_another_without_the_points_of_no_class(tmp_path):
 
 def test_scores_are_called_as_the_archive_says(tmp_path):
     run = run_of(0)
-    save({"a": [run]}, {"renamed": {"mean": "mixture", "softmax": "response"}}, tmp_path)
+    save_runs({"a": [run]}, {"renamed": {"mean": "mixture", "softmax": "response"}}, tmp_path)
     (again,) = open_contest(tmp_path)["a"]
     assert again.table.names == ["response", *run.table.names[1:]]
     assert list(again.others) == ["mixture", "coin"]
-    assert (again.passes["mixture"], again.kept["mixture"]) == (8, 8)
-    assert np.allclose(again.others["mixture"][0], run.others["mean"][0], rtol=1e-2)
+    mixture = again.others["mixture"]
+    assert (mixture.passes, mixture.kept) == (8, 8)
+    assert np.allclose(mixture.kappa, run.others["mean"].kappa, rtol=1e-2)
 
 
 def test_a_curve_has_a_row_for_every_draw_method_and_rule():
@@ -230,16 +231,15 @@ def test_a_curve_has_a_row_for_every_draw_method_and_rule():
 
 def test_an_ensemble_answers_by_the_mean_of_all_softmaxes(tmp_path):
     runs = [run_of(seed) for seed in range(ensembles.MEMBERS)]
-    save({"a": runs}, {}, tmp_path)
+    save_runs({"a": runs}, {}, tmp_path)
     runs = open_contest(tmp_path)["a"]
     ensembles.main(tmp_path)
 
     powers = np.exp([run.table.logits for run in runs])
     mean = (powers / powers.sum(axis=2, keepdims=True)).mean(axis=0)
     for made in open_contest(tmp_path)["a"]:
-        kappa, y_hat = made.others[ensembles.FIVE]
+        kappa, y_hat, *cost = made.others[ensembles.FIVE]
         assert (y_hat == mean.argmax(axis=1)).all()
         assert np.allclose(kappa, mean.max(axis=1), rtol=2e-3)
-        prices = (made.passes, made.kept, made.trainings)
-        assert [price[ensembles.FIVE] for price in prices] == [5, 5, 5]
-        assert made.passes["mean"] == 8
+        assert cost == [5, 5, 5]
+        assert made.others["mean"].passes == 8

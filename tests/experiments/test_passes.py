@@ -43,12 +43,13 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     assert [one["seed"] for one in about["trainings"]["words"]] == [0, 1]
     assert run.table.epochs.tolist() == [2, 4, 6, 8, 10]
     old = "student, of the old answers"
-    assert (run.others[old][1] == run.table.y_hat).all()
-    assert (run.passes[old], run.passes["student"]) == (2, 1)
-    assert run.trainings[old] == run.trainings["student"] == pytest.approx(2 + 4 / 30, abs=0.01)
-    assert run.trainings["second network"] == 1
+    both, student = run.others[old], run.others["student"]
+    assert (both.y_hat == run.table.y_hat).all()
+    assert (both.passes, student.passes) == (2, 1)
+    assert both.trainings == student.trainings == pytest.approx(2 + 4 / 30, abs=0.01)
+    assert run.others["second network"].trainings == 1
     logits = np.load(out / "words" / "seed-0" / "student" / "logits.npy")
-    assert (run.others["student"][1] == logits.argmax(axis=1)).all()
+    assert (student.y_hat == logits.argmax(axis=1)).all()
     board = compare(run, metric="aurc").boards["data"]
     assert {"SAT", "CRL", "FMFP", "label smoothing", "second network"} <= {
         row.method for row in board.rows

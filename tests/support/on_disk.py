@@ -32,7 +32,7 @@ from snapsure.paper.archive import Experiment
 from snapsure.scoring._recorded import RecordedLogits
 from snapsure.table import Averaged
 from snapsure.training._epochs import load_state, read_history, refuse_another, save_state
-from tests.support.runs import run_of
+from tests.support.runs import run_of, save_runs
 
 N = 60
 
@@ -193,7 +193,7 @@ def archives(folder):
     Experiment({"networks": [[]], "dataset": "d", "scale": "s"}, [table], {(0, 1): table}).save(
         folder / "experiment"
     )
-    _archive.save({"a": [run_of(0)]}, {"note": 1}, folder / "contest")
+    save_runs({"a": [run_of(0)]}, {"note": 1}, folder / "contest")
 
     def experiment():
         found = Experiment.open(folder / "experiment")
@@ -206,8 +206,8 @@ def archives(folder):
 
     def contest():
         runs = [run for some in _archive.open_contest(folder / "contest").values() for run in some]
-        others = [(name, *pair) for run in runs for name, pair in run.others.items()]
-        prices = [(run.passes, run.kept, run.snapshot_bytes) for run in runs]
+        others = [(name, *rival) for run in runs for name, rival in run.others.items()]
+        prices = [(run.passes, run.snapshot_bytes) for run in runs]
         return [told_of(run.table) for run in runs], others, prices
 
     return {

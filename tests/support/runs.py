@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from snapsure.evaluation import Run
+from snapsure.evaluation import Rival, Run
+from snapsure.evaluation._archive import locate_run, pack, write_manifest
 from snapsure.table import ScoreTable
 
 CLASSES = 4
@@ -38,11 +39,20 @@ def run_of(seed=0, **options):
     mean = softmax(logits).mean(axis=0)
     return Run(
         table,
-        others={"mean": (mean.max(axis=1), mean.argmax(axis=1)), "coin": (y % 2) / 2},
-        passes={"mean": 8},
-        kept={"mean": 8},
+        others={
+            "mean": Rival(mean.max(axis=1), mean.argmax(axis=1), passes=8, kept=8),
+            "coin": (y % 2) / 2,
+        },
         snapshot_bytes=1000,
     )
+
+
+def save_runs(runs, about, folder):
+    """Write runs by data set as a packed contest."""
+    for name, some in runs.items():
+        for seed, run in enumerate(some):
+            pack(run, locate_run(folder, name, seed))
+    write_manifest({name: len(some) for name, some in runs.items()}, about, folder)
 
 
 def simulated(seed=0, n=400, snapshots=12):

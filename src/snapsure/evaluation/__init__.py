@@ -11,6 +11,7 @@ from snapsure.evaluation._protocol import Splits as Splits
 from snapsure.evaluation._results import Board as Board
 from snapsure.evaluation._results import Comparison as Comparison
 from snapsure.evaluation._results import Result as Result
+from snapsure.evaluation._run import Rival as Rival
 from snapsure.evaluation._run import Run as Run
 from snapsure.evaluation._trajectories import Trajectories as Trajectories
 from snapsure.evaluation._trajectories import trajectories as trajectories

@@ -13,7 +13,7 @@ with KNOWN is for these, in place of the one without.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -24,7 +24,7 @@ from snapsure._logit_scores import FINAL_NUMBERS, final_numbers
 from snapsure._types import Array, Floats, Ints
 from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
-from snapsure.evaluation._run import Run
+from snapsure.evaluation._run import Rival, Run
 from snapsure.table import ScoreTable
 from snapsure.table._packed import decode_final, decode_kappa, encode_kappa, write_arrays
 
@@ -44,14 +44,6 @@ class _Contest(TypedDict):
     known: NotRequired[dict[str, str]]
 
 
-def save(runs: Mapping[str, Sequence[Run]], about: Mapping[str, Any], folder: Path) -> None:
-    """Write a contest."""
-    for name, some in runs.items():
-        for i, run in enumerate(some):
-            pack(run, locate_run(folder, name, i))
-    write_manifest({name: len(some) for name, some in runs.items()}, about, folder)
-
-
 def locate_run(folder: Path, name: str, seed: int) -> Path:
     """Return the path of a run."""
     return folder / name / f"seed-{seed}.npz"
@@ -59,8 +51,37 @@ def locate_run(folder: Path, name: str, seed: int) -> Path:
 
 def pack(run: Run, path: Path) -> None:
     """Write one run, whole or not at all."""
+    table = run.table
+    passes = run.passes | {name: rival.passes for name, rival in run.others.items()}
+    kept = {name: rival.kept for name, rival in run.others.items()}
+    trainings = {name: rival.trainings for name, rival in run.others.items()}
+    arrays: dict[str, Any] = {
+        "labels": _shrink(table.labels),
+        "y_hat": _shrink(table.y_hat),
+        "y": _shrink(run.y),
+        "epochs": table.epochs.astype(np.int32),
+        "price": json.dumps([passes, kept, run.snapshot_bytes, trainings]),
+    }
+    for name in table.names:
+        arrays[f"kappa.{name}"] = encode_kappa(table.kappa(name))
+    for name, rival in run.others.items():
+        arrays[f"other.{name}"] = encode_kappa(rival.kappa[None])
+        if not np.array_equal(rival.y_hat, table.y_hat):  # most score the final classifier's
+            arrays[f"answer.{name}"] = _shrink(rival.y_hat)
+    if table.logits is not None:
+        steps = np.rint(_STEPS * (table.logits - table.logits.mean(axis=1, keepdims=True)))
+        arrays["logits"] = steps.clip(-(2**15), 2**15 - 1).astype(np.int16)
+    if table.final is not None:
+        arrays["final"] = encode_kappa(table.final.T)
+
     _files.make_folder(path.parent)
-    write_arrays(path, _arrays(run))
+    write_arrays(path, arrays)
+
+
+def _shrink(labels: Ints) -> Array:
+    """Store labels in as few bytes as the classes need."""
+    ends = (np.min_scalar_type(int(end)) for end in (labels.min(), labels.max()))
+    return labels.astype(np.result_type(*ends))
 
 
 def write_manifest(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:
@@ -77,26 +98,23 @@ def write_manifest(counts: Mapping[str, int], about: Mapping[str, Any], folder: 
 
 
 def open_contest(folder: Path) -> dict[str, list[Run]]:
-    """Read what `save` wrote."""
+    """Read the runs of a contest, by data set."""
     path = folder / ABOUT
     if not path.is_file():
         raise InvalidInput(
             f"--from must be a folder with {ABOUT}, got none in {folder}. Check the path."
         )
     about = _json.load(path, "the manifest of a contest", _Contest, _AGAIN)
-    counts, renamed, known = about["runs"], about.get("renamed", {}), about.get("known", {})
+    files, renamed, known = about["files"], about.get("renamed", {}), about.get("known", {})
     try:
         whole = {
-            name: [
-                _read(folder, locate_run(folder, name, i), about["files"], renamed)
-                for i in range(count)
-            ]
-            for name, count in counts.items()
+            name: [_read(folder, locate_run(folder, name, i), files, renamed) for i in range(count)]
+            for name, count in about["runs"].items()
             if name not in known
         }
         return {
-            name: [_board(run, name in known) for run in whole[known.get(name, name)]]
-            for name in counts
+            name: [_select(run, name in known) for run in whole[known.get(name, name)]]
+            for name in about["runs"]
         }
     except (CorruptFile, UnsafeFile):
         raise
@@ -107,53 +125,15 @@ def open_contest(folder: Path) -> dict[str, list[Run]]:
         ) from None
 
 
-def _board(run: Run, inside: bool) -> Run:
-    """Return a run as a board has it: of all examples, or of those that belong to a class."""
-    names = {name: name for name in run.others if not name.endswith(KNOWN)}
-    if inside:
+def _select(run: Run, is_known: bool) -> Run:
+    """Return a run with its own scores: of all examples, or of those that belong to a class."""
+    if is_known:
         run = run.rows(np.flatnonzero(run.y != NO_CLASS))
-        names |= {name.removesuffix(KNOWN): name for name in run.others if name.endswith(KNOWN)}
-    return Run(
-        run.table,
-        others={new: run.others[old] for new, old in names.items()},
-        passes={name: run.passes[names.get(name, name)] for name in (*run.table.names, *names)},
-        kept={new: run.kept[old] for new, old in names.items()},
-        trainings={new: run.trainings[old] for new, old in names.items()},
-        snapshot_bytes=run.snapshot_bytes,
-    )
-
-
-def _arrays(run: Run) -> dict[str, Any]:
-    table = run.table
-    return {
-        **{f"kappa.{name}": encode_kappa(table.kappa(name)) for name in table.names},
-        **{f"other.{name}": encode_kappa(kappa[None]) for name, (kappa, _) in run.others.items()},
-        # Most scores are of the final classifier's answers, `y_hat`: these are not written again.
-        **{
-            f"answer.{name}": _small(y)
-            for name, (_, y) in run.others.items()
-            if not np.array_equal(y, table.y_hat)
-        },
-        **({} if table.logits is None else {"logits": _rounded(table.logits)}),
-        **({} if table.final is None else {"final": encode_kappa(table.final.T)}),
-        "labels": _small(table.labels),
-        "y_hat": _small(table.y_hat),
-        "y": _small(run.y),
-        "epochs": table.epochs.astype(np.int32),
-        "price": json.dumps([run.passes, run.kept, run.snapshot_bytes, run.trainings]),
-    }
-
-
-def _rounded(logits: Floats) -> Array:
-    centred = logits - logits.mean(axis=1, keepdims=True)
-    steps: Array = np.rint(centred * _STEPS).clip(-(2**15), 2**15 - 1).astype(np.int16)
-    return steps
-
-
-def _small(labels: Ints) -> Array:
-    """Store labels in as few bytes as the classes need."""
-    ends = (np.min_scalar_type(int(end)) for end in (labels.min(), labels.max()))
-    return labels.astype(np.result_type(*ends))
+    others = {name: rival for name, rival in run.others.items() if not name.endswith(KNOWN)}
+    for name, rival in run.others.items():
+        if is_known and name.endswith(KNOWN):
+            others[name.removesuffix(KNOWN)] = rival
+    return run.replace(run.table, others)
 
 
 def _read(folder: Path, path: Path, files: Mapping[str, str], renamed: Mapping[str, str]) -> Run:
@@ -162,16 +142,18 @@ def _read(folder: Path, path: Path, files: Mapping[str, str], renamed: Mapping[s
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         arrays = dict(file)
     shape = arrays["labels"].shape
-    kappas, others = {}, {}
-    for name, values in arrays.items():
-        kind, _, rest = name.partition(".")
-        called = renamed.get(rest, rest)
-        if kind == "kappa":
-            kappas[called] = decode_kappa(values, shape)
-        elif kind == "other":
-            answers = arrays.get(f"answer.{rest}", arrays["y_hat"])
-            others[called] = (decode_kappa(values, (1, shape[1]))[0], answers)
     passes, kept, size, trainings = json.loads(str(arrays["price"]))
+    kappas, others, passes_of_kappa = {}, {}, {}
+    for key, values in arrays.items():
+        kind, _, name = key.partition(".")
+        if kind == "kappa":
+            kappas[renamed.get(name, name)] = decode_kappa(values, shape)
+            passes_of_kappa[renamed.get(name, name)] = passes[name]
+        elif kind == "other":
+            kappa = decode_kappa(values, (1, shape[1]))[0]
+            y_hat: Any = arrays.get(f"answer.{name}", arrays["y_hat"])
+            cost = passes[name], kept[name], trainings.get(name, 1.0)  # not in the oldest archives
+            others[renamed.get(name, name)] = Rival(kappa, y_hat, *cost)
     logits = arrays["logits"] / _STEPS if "logits" in arrays else None
     table = ScoreTable(
         kappas,
@@ -182,20 +164,13 @@ def _read(folder: Path, path: Path, files: Mapping[str, str], renamed: Mapping[s
         logits=logits,
         final=_find_final(arrays, kappas, others, logits),
     )
-    return Run(
-        table,
-        others=others,
-        passes={renamed.get(name, name): price for name, price in passes.items()},
-        kept={renamed.get(name, name): price for name, price in kept.items()},
-        trainings={renamed.get(name, name): price for name, price in trainings.items()},
-        snapshot_bytes=size,
-    )
+    return Run(table, others=others, passes=passes_of_kappa, snapshot_bytes=size)
 
 
 def _find_final(
     arrays: Mapping[str, Array],
     kappas: Mapping[str, Floats],
-    others: Mapping[str, tuple[Floats, Any]],
+    others: Mapping[str, Rival],
     logits: Floats | None,
 ) -> Floats | None:
     """Return the five numbers of the final logits, (n, 5), from whatever the archive has."""
@@ -203,7 +178,7 @@ def _find_final(
     if "final" in arrays:
         return decode_final(arrays["final"], n)
     known = {name: kappa[-1] for name, kappa in kappas.items()}
-    known |= {name.removesuffix(_CENTRED): kappa for name, (kappa, _) in others.items()}
+    known |= {name.removesuffix(_CENTRED): rival.kappa for name, rival in others.items()}
     if logits is not None:
         by_logits = final_numbers(logits, arrays["y_hat"].astype(np.int64)).T
         known = dict(zip(FINAL_NUMBERS, by_logits, strict=True)) | known

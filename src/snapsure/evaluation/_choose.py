@@ -16,7 +16,7 @@ from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Estimator, Final, registry
 from snapsure.estimators._base import refuse_no_table
 from snapsure.estimators.registry import AVERAGED, FINAL
-from snapsure.evaluation._engine import Candidate, list_candidates, list_others
+from snapsure.evaluation._engine import Candidate, list_candidates
 from snapsure.evaluation._evaluate import compare_with_final
 from snapsure.evaluation._protocol import Splits
 from snapsure.evaluation._results import Result
@@ -276,7 +276,7 @@ def choose_estimator(
     candidates = _list_candidates(run, kappa, passes)
     if answers == "any":
         table.only_averaged()  # refuses a table without averaged weights
-        candidates += list_others(run, [AVERAGED])
+        candidates.append(Candidate(AVERAGED, None, is_other=True))
     splits, resamples = choose_effort(table.errors.size)
     protocol = Splits(splits, seed=seed)
     results = compare_with_final(kappa, candidates, [run], protocol, resamples, _LEVEL, seed)

@@ -17,7 +17,7 @@ from snapsure import _validate
 from snapsure._types import Floats
 from snapsure.errors import InvalidInput
 from snapsure.estimators import registry
-from snapsure.estimators.registry import AVERAGED, FINAL
+from snapsure.estimators.registry import FINAL
 from snapsure.evaluation._engine import (
     AREAS,
     FEWEST,
@@ -32,7 +32,6 @@ from snapsure.evaluation._engine import (
     find_methods,
     find_outcome,
     list_candidates,
-    list_others,
     percent_saved,
     refuse_few,
     refuse_other_kappas,
@@ -49,10 +48,11 @@ from snapsure.metrics._parallel import LONG, map_parallel
 from snapsure.table import ScoreTable
 
 Runs = Run | ScoreTable | Sequence[Run | ScoreTable]
+Key = tuple[str, str | None]  # a method and its κ
 
 ALL = "all data sets"
 # Compared on every κ; the others on the first alone. Each comparison more costs all of them power.
-_ON_EVERY_KAPPA = (FINAL, "AES", "PES", "LES")
+_ON_EVERY_KAPPA = {FINAL, "AES", "PES", "LES"}
 
 
 def compare(
@@ -195,7 +195,6 @@ class Contest:
 
     metric: str
     candidates: Sequence[Candidate]
-    runs: int
     examples: int
     means: Mapping[str, Floats]  # each number, (methods,); bytes are NaN where unknown
     each: Floats  # the metric of every run, (runs, methods)
@@ -204,7 +203,7 @@ class Contest:
     t: Floats | None = None  # (resamples,)
     overlap: float = 1.0  # how often an example is judged, on average over those that are
 
-    def select(self, keys: Sequence[tuple[str, str | None]]) -> "Contest":
+    def select(self, keys: Sequence[Key]) -> "Contest":
         """Return the contest with some of the methods alone."""
         at = [[candidate.key for candidate in self.candidates].index(key) for key in keys]
         return replace(
@@ -215,25 +214,16 @@ class Contest:
             replicates=self.replicates[at],
         )
 
-    def draw_differences(self, base: int) -> Floats:
-        """Return the metric less the reference's under other examples and other runs.
-
-        The shape is (methods, resamples).
-        """
-        return self._draw(lambda areas: areas - areas[base])
-
-    def draw_ratios(self, base: int) -> Floats:
-        """Return log-ratios to the reference under other examples and other runs."""
-        return self._draw(lambda areas: _log_ratio(areas, areas[base]))
-
-    def _draw(self, compare: Callable[[Floats], Floats]) -> Floats:
-        """Draw what `compare` makes of areas, (methods, ...), under other examples and runs."""
-        draws, estimate = compare(self.replicates), compare(self.means[self.metric])[:, None]
+    def draw(self, contrast: Callable[[Floats, Floats], Floats], base: int) -> Floats:
+        """Draw contrasts with method `base` under other examples and runs, (methods, resamples)."""
+        area = self.means[self.metric]
+        estimate = contrast(area, area[base])[:, None]
+        draws = contrast(self.replicates, self.replicates[base])
         if self.t is not None:
             draws = estimate + jackknife_error(draws)[:, None] * self.t
         if self.overlap > 1:  # replicates of a part ignore that others share its examples
             draws = estimate + np.sqrt(self.overlap) * (draws - estimate)
-        each = np.array([compare(run) for run in self.each])
+        each = np.array([contrast(run, run[base]) for run in self.each])
         drawn: Floats = draws + (self.luck @ (each - each.mean(axis=0))).T
         return drawn
 
@@ -249,29 +239,31 @@ def _contest(
 ) -> Contest:
     """Judge every method that all runs have. `seeds` are of the bootstrap and of the data set."""
     candidates = _share_candidates([list_every_candidate(run, methods, kappa) for run in runs])
-    n = runs[0].table.y_hat.size
+    n = runs[0].y.size
     # With few examples the calls are short, and threads would wait for each other.
     over: Any = map_parallel if n >= LONG else map
-    trials: list[list[Trial]] = list(
-        over(lambda run: try_all(candidates, run, protocol, base=0), runs)
-    )
+    trials: list[list[Trial]] = list(over(lambda run: try_all(candidates, run, protocol), runs))
     times = np.bincount(np.concatenate([rest for _, rest in protocol.parts(n)]))
     judged = min(sum(int(one.errors.sum()) for one in t.judged) for run in trials for t in run)
     errors = round(judged * np.count_nonzero(times) / times.sum())  # each example once
 
     def replicate(run: Sequence[Trial]) -> Floats:
         """Return the mean over the parts on every resample, or without each example."""
-        parts = list(zip(*(trial.judged for trial in run), strict=True))
-        scores = [[(one.score, one.errors) for one in part] for part in parts]
         area = AREAS[metric]
+        parts = [
+            [(one.score, one.errors) for one in part]
+            for part in zip(*(trial.judged for trial in run), strict=True)
+        ]
         if errors >= FEW:
-            draws = [bootstrap_values(area, part, resamples, seeds[0]) for part in scores]
-            return np.mean(draws, axis=0)
+            return np.mean(
+                [bootstrap_values(area, part, resamples, seeds[0]) for part in parts], axis=0
+            )
         mean = np.array([[trial.numbers[metric]] for trial in run])
-        left_out = [np.array([leave_one_out(area, *pair) for pair in part]) for part in scores]
-        areas = [np.array([[float(area(*pair))] for pair in part]) for part in scores]
-        changes = [(left - own) / len(parts) for left, own in zip(left_out, areas, strict=True)]
-        return mean + np.concatenate(changes, axis=1)
+        changes = [
+            np.array([leave_one_out(area, *pair) - float(area(*pair)) for pair in part])
+            for part in parts
+        ]
+        return mean + np.concatenate(changes, axis=1) / len(parts)
 
     means = {
         name: np.mean([[trial.numbers[name] for trial in run] for run in trials], axis=0)
@@ -283,7 +275,6 @@ def _contest(
     return Contest(
         metric,
         candidates,
-        len(runs),
         n,
         means,
         each=np.array([[trial.numbers[metric] for trial in run] for run in trials]),
@@ -295,13 +286,18 @@ def _contest(
 
 
 def list_every_candidate(run: Run, methods: Methods | None, kappa: str) -> list[Candidate]:
-    """List what competes: methods on the reference's κ, some on every κ, and other scores."""
+    """List what competes: methods on the reference's κ, other scores, and some on every κ."""
     chosen = registry.names() if methods is None else methods
     found = find_methods(chosen, run.others)
-    others = [name for name in run.others if name != AVERAGED]  # which is a method already
-    names = others if methods is None else [name for name in others if name in chosen]
-    candidates = list_candidates(run, found, [kappa]) + list_others(run, names)
-    further = [method for method in found if method.name in _ON_EVERY_KAPPA]
+    candidates = list_candidates(run, found, [kappa])
+    for name in run.others:
+        if name not in registry.names() and (methods is None or name in chosen):
+            candidates.append(Candidate(name, None, is_other=True))
+    further = [
+        method
+        for method in found
+        if method.name in _ON_EVERY_KAPPA and method.name not in run.others
+    ]
     kappas = [name for name in run.table.names if name != kappa]
     return candidates + list_candidates(run, further, kappas)
 
@@ -328,7 +324,7 @@ def _draw_luck(runs: int, resamples: int, rng: np.random.Generator) -> Floats:
 def make_board(
     name: str,
     contests: Sequence[Contest],
-    reference: tuple[str, str | None],
+    reference: Key,
     kappa: str,
     level: float,
     correction: Correction = "holm",
@@ -336,28 +332,32 @@ def make_board(
     """Rank the methods by their metric; over several data sets, by the mean of their log-ratios."""
     first = contests[0]
     base = [candidate.key for candidate in first.candidates].index(reference)
-    ranked = [contest.means[first.metric] for contest in contests]
-    ratio = np.mean([_log_ratio(values, values[base]) for values in ranked], axis=0)
-    ratio_draws = np.mean([contest.draw_ratios(base) for contest in contests], axis=0)
-    difference_draws = np.mean([contest.draw_differences(base) for contest in contests], axis=0)
     means = {
         field: np.mean([contest.means[field] for contest in contests], axis=0)
         for field in first.means
     }
-    area, every_run = means[first.metric], np.concatenate([one.each for one in contests])
-
+    areas = [contest.means[first.metric] for contest in contests]
+    ratio = np.mean([_log_ratio(area, area[base]) for area in areas], axis=0)
     best = int(ratio.argmin())
-    p = bootstrap_p(ratio_draws)
-    corrected = correct(p, base, correction)
-    behind_draws = np.mean([contest.draw_ratios(best) for contest in contests], axis=0)
-    p_of_best = correct(bootstrap_p(behind_draws), best, correction)
 
+    def draw(contrast: Callable[[Floats, Floats], Floats], beside: int) -> Floats:
+        return np.mean([contest.draw(contrast, beside) for contest in contests], axis=0)
+
+    differences = draw(np.subtract, base)
+    ratios, ratios_to_best = draw(_log_ratio, base), draw(_log_ratio, best)
+    p = bootstrap_p(ratios)
+    corrected = correct(p, base, correction)
+    p_of_best = correct(bootstrap_p(ratios_to_best), best, correction)
+
+    area, every_run = means[first.metric], np.concatenate([one.each for one in contests])
     rows = []
     for i in np.argsort(ratio, kind="stable").tolist():
-        saved = _interval(-ratio[i], -ratio_draws[i], level)
-        change = Interval(-saved.estimate, -saved.high, -saved.low)
+        change = _interval(ratio[i], ratios[i], level)
+        behind = _interval(ratio[i] - ratio[best], ratios_to_best[i], level)
+        # What is saved is what is not on top; 0 and never −0.
+        saved = (change.estimate, change.high, change.low)
+        gain = Interval(*(0.0 - _percent(end) for end in saved))
         outcome = "reference" if i == base else find_outcome(change, float(corrected[i]))
-        gain = Interval(*(_percent(end, sign=-1) for end in saved))
         verdict = write_verdict(outcome, gain.estimate, describe(*reference))
         if i == best:
             verdict += "; the best here"
@@ -365,7 +365,6 @@ def make_board(
             verdict += "; no significant difference from the best"
         if means["error"][i] != means["error"][base]:
             verdict += f"; its classifier is wrong on {means['error'][i]:.1%}"
-        behind = _interval(ratio[i] - ratio[best], behind_draws[i], level)
         numbers: dict[str, Any] = {field: float(values[i]) for field, values in means.items()}
         numbers["bytes"] = None if np.isnan(numbers["bytes"]) else numbers["bytes"]
         rows.append(
@@ -375,26 +374,20 @@ def make_board(
                 **numbers,
                 standard_error=None,
                 reference_eaurc=float(means["eaurc"][base]),
-                difference=_interval(area[i] - area[base], difference_draws[i], level),
+                difference=_interval(area[i] - area[base], differences[i], level),
                 gain=gain,
                 gains=tuple(percent_saved(run[i], run[base]) for run in every_run),
                 outcome=outcome,
                 verdict=verdict,
                 p=float(p[i]),
                 p_holm=float(corrected[i]) if correction == "holm" else None,
-                behind=Interval(*(_percent(end, sign=1) for end in behind)),
+                behind=Interval(*map(_percent, behind)),
             )
         )
+    examples = sum(contest.examples for contest in contests)
+    resamples = len(first.luck)
     return Board(
-        name,
-        reference[0],
-        kappa,
-        sum(contest.runs for contest in contests),
-        sum(contest.examples for contest in contests),
-        rows,
-        level,
-        len(first.luck),
-        first.metric,
+        *(name, reference[0], kappa, len(every_run), examples, rows, level, resamples, first.metric)
     )
 
 
@@ -410,6 +403,6 @@ def _interval(estimate: float, draws: Floats, level: float) -> Interval:
     return Interval(float(estimate), *map(float, np.quantile(draws, [tail, 1 - tail])))
 
 
-def _percent(log_ratio: float, *, sign: int) -> float:
-    """Return 100 (1 − e^−x) for what is saved (sign −1), 100 (e^x − 1) for what is on top (1)."""
-    return 0.0 + float(100 * sign * np.expm1(sign * log_ratio))  # never -0.0
+def _percent(log_ratio: float) -> float:
+    """Return how many percent more a ratio is than 1."""
+    return float(100 * np.expm1(log_ratio))

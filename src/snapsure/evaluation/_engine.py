@@ -2,14 +2,14 @@
 
 `evaluate`, `compare`, `choose` and the report are views of it. A *candidate* is a method on one κ
 of a run, or one of the run's other scores. `judge` fits it on some examples and scores others;
-`Judged.numbers` are its metrics and its cost; a `Trial` is a candidate on all parts of a run. What
-follows is written once, here: the gain over a reference, its significance (with or without a
-correction for many comparisons) and the verdict.
+a `Trial` is a candidate on all parts of a run. What follows is written once, here: the gain over a
+reference, its significance (with or without a correction for many comparisons) and the verdict.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -41,11 +41,9 @@ class Candidate:
 
     method: str
     kappa: str | None
-    make: Callable[[], Estimator]
+    make: Callable[[], Estimator] = Final
     passes: int = 1  # per snapshot
-    other: str | None = None  # the run's score that this is, if it is one
-    kept: int | None = None  # snapshots to keep, if not those that answers use and the final one
-    trainings: float = 1.0  # training cost, in trainings of the final classifier
+    is_other: bool = False  # the run's other score of this name, which has its own cost
 
     @property
     def key(self) -> tuple[str, str | None]:
@@ -62,10 +60,11 @@ class Judged:
     p: Floats  # probability of being right, calibrated where the score is no probability
     passes: int
     kept: int
-    trainings: float
+    trainings: float = 1.0
 
+    @cached_property
     def numbers(self) -> dict[str, float]:
-        """Return the metrics on these examples, and the cost."""
+        """The metrics on these examples, and the cost."""
         p = np.clip(self.p, _LEAST, 1 - _LEAST)
         return {
             **{name: float(area(self.score, self.errors)) for name, area in AREAS.items()},
@@ -121,26 +120,23 @@ def list_candidates(
     """List the methods that the run's table allows, each for every κ of `kappas` if it uses one.
 
     With one snapshot, methods of several snapshots are all the same as the final one. They are left
-    out, unless `single` asks for them.
+    out, unless `single` asks for them. A method whose score the run has is that score.
     """
     table = run.table
-    available = {"labels"}
-    if single or len(table.epochs) > 1:
-        available.add("snapshots")
-    if table.logits is not None:
-        available.add("logits")
-    if (table.labels != table.y_hat).any():  # a packed table may lack the snapshots' own labels
-        available.add("snapshot labels")
-
+    has = {
+        "labels": True,
+        "snapshots": single or len(table.epochs) > 1,
+        "logits": table.logits is not None,
+        # A packed table may lack the snapshots' own labels.
+        "snapshot labels": (table.labels != table.y_hat).any(),
+    }
     found = []
     for method in methods:
-        if "averaged" in method.needs:
-            found += list_others(run, [name for name in run.others if name == method.name])
-            continue
-        taken = method.name in (*table.names, *run.others)  # "gen", if the table has it as κ
-        if not available.issuperset(method.needs) or taken:
-            continue
-        if method.make().of_kappa:
+        if method.name in run.others:
+            found.append(Candidate(method.name, None, is_other=True))
+        elif method.name in table.names or not all(has.get(need) for need in method.needs):
+            continue  # the table may have "gen" as a κ
+        elif method.make().of_kappa:
             found += [
                 Candidate(method.name, name, method.make, run.passes[name]) for name in kappas
             ]
@@ -149,86 +145,61 @@ def list_candidates(
     return found
 
 
-def list_others(run: Run, names: Iterable[str]) -> list[Candidate]:
-    """List some of the run's other scores as candidates."""
-    return [
-        Candidate(name, None, Final, run.passes[name], name, run.kept[name], run.trainings[name])
-        for name in names
-    ]
-
-
 def judge(candidate: Candidate, learn: Run, rest: Run, search: Search | None = None) -> Judged:
     """Fit a candidate on the examples of `learn`; score and calibrate those of `rest`.
 
     `search` is shared by candidates that search for few passes: each continues the last one's.
     """
-    last = int(rest.table.epochs[-1])
-    errors, learn_errors = rest.table.errors, learn.table.errors
-    if candidate.other is None:
-        estimator = candidate.make()
-        if isinstance(estimator, LES):
-            estimator.search = search
-        estimator.fit(learn.table, candidate.kappa or learn.table.names[0])
-        score, learn_score = estimator.confidence(rest.table), estimator.confidence(learn.table)
-        used, is_calibrated = estimator.fitted["epochs"], estimator.calibrated
-    else:
-        (score, y_hat), (learn_score, learn_y_hat) = (
-            part.others[candidate.other] for part in (rest, learn)
-        )
-        errors, learn_errors = y_hat != rest.y, learn_y_hat != learn.y
-        used, is_calibrated = [last], False
+    if candidate.is_other:
+        known, ours = learn.others[candidate.method], rest.others[candidate.method]
+        platt = Platt().fit(known.kappa, known.y_hat != learn.y)
+        p, errors = platt.predict_proba(ours.kappa), ours.y_hat != rest.y
+        return Judged(ours.kappa, errors, p, ours.passes, ours.kept, ours.trainings)
 
-    p = score
-    if not is_calibrated:
-        p = Platt().fit(learn_score, learn_errors).predict_proba(score)
+    estimator = candidate.make()
+    if isinstance(estimator, LES):
+        estimator.search = search
+    estimator.fit(learn.table, candidate.kappa or learn.table.names[0])
+    p = score = estimator.confidence(rest.table)
+    if not estimator.calibrated:
+        platt = Platt().fit(estimator.confidence(learn.table), learn.table.errors)
+        p = platt.predict_proba(score)
     # The final snapshot always answers, so it is kept and passed even if the score ignores it.
-    kept = len({*used, last})
+    used = estimator.fitted["epochs"]
+    kept = len({*used, int(rest.table.epochs[-1])})
     passes = candidate.passes * len(used) + kept - len(used)
-    kept = kept if candidate.kept is None else candidate.kept
-    return Judged(score, errors, p, passes, kept, candidate.trainings)
+    return Judged(score, rest.table.errors, p, passes, kept)
 
 
-def judge_all(candidates: Sequence[Candidate], learn: Run, rest: Run) -> list[Judged]:
+def judge_all(candidates: Iterable[Candidate], learn: Run, rest: Run) -> list[Judged]:
     """Judge every candidate on the same examples."""
     search = Search()
     return [judge(candidate, learn, rest, search) for candidate in candidates]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A candidate on the parts of one run, beside the reference on the same examples."""
+class Trial(NamedTuple):
+    """A candidate on the parts of one run."""
 
-    numbers: Mapping[str, float]  # means over the parts
     judged: Sequence[Judged]
-    reference: Sequence[Judged]
+    numbers: Mapping[str, float]  # means over the parts
 
 
-def try_all(
-    candidates: Sequence[Candidate], run: Run, protocol: Protocol, base: int, *, whole: bool = False
-) -> list[Trial]:
-    """Judge every candidate on every part of a run; candidate `base` is the reference.
-
-    With `whole`, candidates that learn nothing are judged on all examples at once. The curve that
-    calibrates them does learn, so their NLL and Brier score are always means over the parts.
-    """
+def try_all(candidates: Sequence[Candidate], run: Run, protocol: Protocol) -> list[Trial]:
+    """Judge every candidate on every part of a run."""
     parts = [
         judge_all(candidates, run.rows(learn), run.rows(rest))
-        for learn, rest in protocol.parts(run.table.y_hat.size)
+        for learn, rest in protocol.parts(run.y.size)
     ]
-    columns = [[part[i] for part in parts] for i in range(len(candidates))]
-    trials = [Trial(_mean_numbers(column), column, columns[base]) for column in columns]
-    if whole:
-        free = [i for i, candidate in enumerate(candidates) if not candidate.make().learns]
-        judged = dict(zip(free, judge_all([candidates[i] for i in free], run, run), strict=True))
-        for i, one in judged.items():
-            calibrated = {name: trials[i].numbers[name] for name in ("nll", "brier")}
-            trials[i] = Trial(one.numbers() | calibrated, [one], [judged[base]])
-    return trials
+    return [
+        Trial(judged, mean_numbers(one.numbers for one in judged))
+        for judged in zip(*parts, strict=True)
+    ]
 
 
-def _mean_numbers(judged: Iterable[Judged]) -> dict[str, float]:
-    each = [one.numbers() for one in judged]
-    return {name: float(np.mean([numbers[name] for numbers in each])) for name in each[0]}
+def mean_numbers(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Average numbers by their names."""
+    several = list(each)
+    return {name: float(np.mean([one[name] for one in several])) for name in several[0]}
 
 
 def percent_saved(ours: float, reference: float) -> float | None:
@@ -259,15 +230,10 @@ def correct(p: Floats, reference: int, correction: Correction) -> Floats:
     Holm (1979): the smallest p times the number of comparisons, the next times one fewer, and so
     on, none below the one before.
     """
+    order = [i for i in np.argsort(p, kind="stable") if i != reference]
+    times = np.arange(len(order), 0, -1) if correction == "holm" else 1
     corrected = np.ones_like(p)
-    others = [i for i in np.argsort(p, kind="stable") if i != reference]
-    if correction == "none":
-        corrected[others] = p[others]
-        return corrected
-    reached = 0.0
-    for rank, i in enumerate(others):
-        reached = max(reached, min(1.0, float(p[i]) * (len(others) - rank)))
-        corrected[i] = reached
+    corrected[order] = np.maximum.accumulate(np.minimum(1.0, p[order] * times))
     return corrected
 
 

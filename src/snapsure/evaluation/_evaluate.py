@@ -1,6 +1,6 @@
 """`evaluate` and `confidences`: methods on every κ of a table, beside its final snapshot."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,14 @@ from snapsure.evaluation._engine import (
     FEWEST,
     Candidate,
     Methods,
+    Trial,
     describe,
     find_methods,
     find_outcome,
+    judge_all,
     list_candidates,
     mean_interval,
+    mean_numbers,
     percent_saved,
     refuse_few,
     refuse_other_kappas,
@@ -151,9 +154,9 @@ def confidences(
     name = table.names[0] if kappa is None else kappa
     run = Run(_select_kappa(table, name))
     every = list_candidates(run, _find_methods(methods), [name], single=True)
-    candidates = [one for one in every if one.other is None]  # averaged weights answer otherwise
+    candidates = [one for one in every if not one.is_other]  # averaged weights answer otherwise
     halves = Halves(_validate.count(seed, "seed", least=0))
-    trials = try_all(candidates, run, halves, base=0)
+    trials = try_all(candidates, run, halves)
     order = np.concatenate([rest for _, rest in halves.parts(table.y_hat.size)])
     found = {}
     for candidate, trial in zip(candidates, trials, strict=True):
@@ -192,70 +195,67 @@ def compare_with_final(
     Splits overlap, so the interval of a mean over splits is the mean of their intervals' ends.
     """
     base = [candidate.key for candidate in candidates].index((FINAL, kappa))
-    each_run = [try_all(candidates, run, protocol, base, whole=protocol.whole) for run in runs]
-    columns = [[trials[i] for trials in each_run] for i in range(len(candidates))]
-    # All at once, so that parts of the same size share their resamples.
-    pairs: list[Any] = [
-        ({"score": one.score, "final": final.score}, one.errors)
-        for candidate, trials in zip(candidates, columns, strict=True)
-        for trial in trials
-        if candidate.other is None
-        for one, final in zip(trial.judged, trial.reference, strict=True)
+    each_run = [_try_beside_final(candidates, run, protocol, base) for run in runs]
+    columns = [*zip(*each_run, strict=True)]
+    pairs = [
+        [both for trial, final in column for both in zip(trial.judged, final.judged, strict=True)]
+        for column in columns
     ]
-    intervals = iter(compute_intervals(eaurc, pairs, resamples, level, seed))
+    # All at once, so that parts of the same size share their resamples.
+    of_same_answers = iter(
+        compute_intervals(
+            eaurc,
+            [
+                ({"score": one.score, "final": final.score}, one.errors)
+                for candidate, some in zip(candidates, pairs, strict=True)
+                if not candidate.is_other
+                for one, final in some
+            ],
+            *(resamples, level, seed),
+        )
+    )
 
     rows = []
-    for i, (candidate, trials) in enumerate(zip(candidates, columns, strict=True)):
-        name, area = ("eaurc", eaurc) if candidate.other is None else ("aurc", aurc)
+    for i, (candidate, column) in enumerate(zip(candidates, columns, strict=True)):
+        metric = "aurc" if candidate.is_other else "eaurc"
+        numbers: dict[str, Any] = mean_numbers(trial.numbers for trial, _ in column)
+        reference = mean_numbers(final.numbers for _, final in column)
         difference = mean_interval(
-            mean_interval(
-                next(intervals)
-                if candidate.other is None
-                else jackknife_interval(
-                    aurc, [(one.score, one.errors), (final.score, final.errors)], level
-                )
-                for one, final in zip(trial.judged, trial.reference, strict=True)
-            )
-            for trial in trials
+            jackknife_interval(aurc, [(one.score, one.errors), (final.score, final.errors)], level)
+            if candidate.is_other
+            else next(of_same_answers)
+            for one, final in pairs[i]
         )
-        numbers: dict[str, Any] = {
-            key: _mean(trial.numbers[key] for trial in trials) for key in trials[0].numbers
-        }
-        areas = [[float(eaurc(one.score, one.errors)) for one in trial.judged] for trial in trials]
-        spreads = [standard_error(some) for some in areas if len(some) > 1]
-        finals = [
-            _mean(float(area(one.score, one.errors)) for one in trial.reference) for trial in trials
-        ]
-        final = _mean(finals)
-        saved = percent_saved(numbers[name], final)
+        area = reference[metric]
+        saved = percent_saved(numbers[metric], area)
         gain = None
         if saved is not None:
-            gain = Interval(saved, -100 * difference.high / final, -100 * difference.low / final)
+            gain = Interval(saved, -100 * difference.high / area, -100 * difference.low / area)
         outcome = "reference" if i == base else find_outcome(difference)
-        gains = (
-            percent_saved(trial.numbers[name], own)
-            for trial, own in zip(trials, finals, strict=True)
-        )
-        of = "" if candidate.other is None else " of AURC"
+        of = " of AURC" if candidate.is_other else ""
         verdict = write_verdict(outcome, saved, describe(FINAL, kappa), of)
-        if candidate.other is not None:
-            before = _mean(float(one.errors.mean()) for t in trials for one in t.reference)
-            verdict += f"; its own answers: {numbers['error']:.1%} wrong instead of {before:.1%}"
+        if candidate.is_other:
+            wrong, before = numbers["error"], reference["error"]
+            verdict += f"; its own answers: {wrong:.1%} wrong instead of {before:.1%}"
+        spreads = [
+            standard_error([one.numbers["eaurc"] for one in trial.judged])
+            for trial, _ in column
+            if len(trial.judged) > 1
+        ]
         rows.append(
             Result(
                 method=candidate.method,
                 kappa=candidate.kappa,
                 **numbers,
                 bytes=None,
-                standard_error=_mean(spreads) if spreads else None,
-                reference_eaurc=_mean(
-                    float(eaurc(one.score, one.errors))
-                    for trial in trials
-                    for one in trial.reference
-                ),
+                standard_error=float(np.mean(spreads)) if spreads else None,
+                reference_eaurc=reference["eaurc"],
                 difference=difference,
                 gain=gain,
-                gains=tuple(gains),
+                gains=tuple(
+                    percent_saved(trial.numbers[metric], final.numbers[metric])
+                    for trial, final in column
+                ),
                 outcome=outcome,
                 verdict=verdict,
             )
@@ -263,5 +263,22 @@ def compare_with_final(
     return rows
 
 
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+def _try_beside_final(
+    candidates: Sequence[Candidate], run: Run, protocol: Protocol, base: int
+) -> list[tuple[Trial, Trial]]:
+    """Judge each candidate, and the final one (`base`) on the same examples.
+
+    Where the protocol says so, candidates that learn nothing are judged on all examples at once.
+    The curve that calibrates them does learn, so their NLL and Brier score stay means over parts.
+    """
+    trials = try_all(candidates, run, protocol)
+    whole = {}
+    if protocol.whole:
+        free = [i for i, candidate in enumerate(candidates) if not candidate.make().learns]
+        for i, one in zip(free, judge_all([candidates[i] for i in free], run, run), strict=True):
+            calibrated = {name: trials[i].numbers[name] for name in ("nll", "brier")}
+            whole[i] = Trial([one], one.numbers | calibrated)
+    return [
+        (whole[i], whole[base]) if i in whole else (trial, trials[base])
+        for i, trial in enumerate(trials)
+    ]

@@ -1,7 +1,7 @@
 """`Run`: one training as `compare` sees it, with scores that a table has no room for."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from snapsure import _validate
 from snapsure._types import Array, Floats, Ints
@@ -12,6 +12,24 @@ from snapsure.table import ScoreTable
 _DROPOUT, _PASSES = "mc_dropout", 100  # the name of `MCDropout`, and its default
 
 
+class Rival(NamedTuple):
+    """A score of another method or of another classifier, and what it costs.
+
+    Examples
+    --------
+    >>> table = ScoreTable({"softmax": [[0.6, 0.9], [0.7, 0.8]]}, [[0, 1], [0, 1]], y=[0, 0])
+    >>> run = Run(table, others={"a coin": Rival([0.1, 0.7], [0, 1], passes=2)})
+    >>> run.others["a coin"].passes, run.others["a coin"].trainings
+    (2, 1.0)
+    """
+
+    kappa: Floats
+    y_hat: Ints  # the answers that it scores
+    passes: int = 1  # forward passes per answer
+    kept: int = 1  # snapshots to keep
+    trainings: float = 1.0  # training cost, in trainings of the table's network, itself included
+
+
 class Run:
     """One training: its score table, and what rivals need beside it.
 
@@ -19,17 +37,12 @@ class Run:
     ----------
     table : ScoreTable
         κ of every snapshot, with true labels.
-    others : mapping of name to κ (n,) or (κ, y_hat), optional
+    others : mapping of name to κ (n,), (κ, y_hat) or Rival, optional
         Scores of other methods; with `y_hat`, of another classifier. Averaged weights that the
         table has are among them.
     passes : mapping of name to int, optional
-        Forward passes per answer and snapshot, of a κ or one of the `others`. By default what the
-        table's scoring recorded, else 100 for MC-dropout and 1 for all others.
-    kept : mapping of name to int, optional
-        Snapshots to keep for one of the `others`; 1 if not given.
-    trainings : mapping of name to float, optional
-        Training cost of one of the `others`, in trainings of the table's own network, itself
-        included; 1 if not given.
+        Forward passes per answer and snapshot, of a κ of the table. By default what the table's
+        scoring recorded, else 100 for MC-dropout and 1 for all others.
     snapshot_bytes : int, optional
         Size of one snapshot on disk.
 
@@ -46,39 +59,37 @@ class Run:
         *,
         others: Mapping[str, Any] | None = None,
         passes: Mapping[str, int] | None = None,
-        kept: Mapping[str, int] | None = None,
-        trainings: Mapping[str, float] | None = None,
         snapshot_bytes: int | None = None,
     ) -> None:
         table.errors  # noqa: B018 - refuses a table without labels
         self.table = table
-        if table.averaged is not None:
-            own = {AVERAGED: (table.averaged.kappa, table.averaged.labels)}
-            others = own | dict(others or {})
-        taken = [name for name in others or {} if name in table.names]
-        if taken:
-            raise InvalidInput(
-                f"`others` must not repeat a κ of the table, got {taken[0]!r}. Rename it."
-            )
-        self.others = {name: _check(name, value, table) for name, value in (others or {}).items()}
-
-        scores = [*table.names, *self.others]
-        for argument, given, known in (
-            ("passes", passes, scores),
-            ("kept", kept, list(self.others)),
-            ("trainings", trainings, list(self.others)),
-        ):
-            unknown = [name for name in given or {} if name not in known]
-            if unknown:
-                raise InvalidInput(
-                    f"`{argument}` must name scores of this run, got {unknown[0]!r}. The run has "
-                    f"{', '.join(known) or 'none'}."
-                )
-        usual = {name: _PASSES if name.startswith(_DROPOUT) else 1 for name in scores}
-        self.passes = usual | _read_passes(table) | dict(passes or {})
-        self.kept = dict.fromkeys(self.others, 1) | dict(kept or {})
-        self.trainings = dict.fromkeys(self.others, 1.0) | dict(trainings or {})
         self.snapshot_bytes = snapshot_bytes
+
+        self.passes = {name: _find_passes(table, name) for name in table.names}
+        for name, count in (passes or {}).items():
+            if name not in table.names:
+                raise InvalidInput(
+                    f"`passes` must name κ of the table, got {name!r}. The table has "
+                    f"{', '.join(table.names)}; other scores have their cost in a Rival."
+                )
+            self.passes[name] = count
+
+        self.others: dict[str, Rival] = {}
+        average = table.averaged
+        own = {} if average is None else {AVERAGED: (average.kappa, average.labels)}
+        for name, value in {**own, **(others or {})}.items():
+            if name in table.names:
+                raise InvalidInput(
+                    f"`others` must not repeat a κ of the table, got {name!r}. Rename it."
+                )
+            # A Rival is a tuple too, with its cost at the end.
+            kappa, y_hat, *cost = value if isinstance(value, tuple) else (value, table.y_hat)
+            what = f"others[{name!r}]"
+            scores = _validate.scores(kappa, what)
+            labels = _validate.class_numbers(y_hat, f"y_hat of {what}")
+            _validate.same_length(what, scores.shape, "table", table.y_hat.size)
+            _validate.same_length(f"y_hat of {what}", labels.shape, "table", table.y_hat.size)
+            self.others[name] = Rival(scores, labels, *(cost or [_find_passes(table, name)]))
 
     def __repr__(self) -> str:
         """Name the scores and count snapshots and examples."""
@@ -94,31 +105,20 @@ class Run:
 
     def rows(self, index: Array) -> "Run":
         """Return the run with some of the examples alone."""
-        return Run(
-            self.table.rows(index),
-            others={name: (k[index], y[index]) for name, (k, y) in self.others.items()},
-            passes=self.passes,
-            kept=self.kept,
-            trainings=self.trainings,
-            snapshot_bytes=self.snapshot_bytes,
-        )
+        others = {
+            name: rival._replace(kappa=rival.kappa[index], y_hat=rival.y_hat[index])
+            for name, rival in self.others.items()
+        }
+        return self.replace(self.table.rows(index), others)
+
+    def replace(self, table: ScoreTable, others: Mapping[str, Any]) -> "Run":
+        """Return a run of the same cost, with another table and other scores beside it."""
+        return Run(table, others=others, passes=self.passes, snapshot_bytes=self.snapshot_bytes)
 
 
-def _read_passes(table: ScoreTable) -> dict[str, int]:
-    """Return what an answer costs by the table's provenance: passes of dropout, times members."""
-    members = len(table.provenance.get("snapshots", [[]]))
-    settings = table.provenance.get("kappas", {})
-    return {
-        name: members * int(settings[name].get("passes", 1))
-        for name in table.names
-        if name in settings
-    }
-
-
-def _check(name: str, value: Any, table: ScoreTable) -> tuple[Floats, Ints]:
-    kappa, y_hat = value if isinstance(value, tuple) else (value, table.y_hat)
-    scores = _validate.scores(kappa, f"others[{name!r}]")
-    labels = _validate.class_numbers(y_hat, f"y_hat of others[{name!r}]")
-    _validate.same_length(f"others[{name!r}]", scores.shape, "table", table.y_hat.size)
-    _validate.same_length(f"y_hat of others[{name!r}]", labels.shape, "table", table.y_hat.size)
-    return scores, labels
+def _find_passes(table: ScoreTable, name: str) -> int:
+    """Return what an answer costs: passes of dropout times members, where the scoring says so."""
+    settings = table.provenance.get("kappas", {}).get(name)
+    if settings is None:
+        return _PASSES if name.startswith(_DROPOUT) else 1
+    return len(table.provenance.get("snapshots", [[]])) * int(settings.get("passes", 1))
