@@ -395,22 +395,59 @@ def tabulate_aes_short(tasks: Sequence[Task]) -> str:
     return render_table(["AES on", "better in", "percent less AURC, least … most"], rows)
 
 
-def tabulate_labels_needed() -> str:
-    """Tabulate what LES gains with few labels, before and after its penalty changed."""
-    kinds = [(method, rule) for method in ("LES", "LES (3 passes)") for rule in ("before", "now")]
+def tabulate_les_tasks() -> str:
+    """Tabulate what LES gains on each task, and its worst draw, by how much it learns from."""
+    sizes = json.loads((RESULTS / "les-features.json").read_text())["variants"]["class offsets"]
     rows = []
-    for task, found in json.loads((RESULTS / "learning-curve.json").read_text())["tasks"].items():
-        for labels in dict.fromkeys(row["labels"] for row in found):
-            some = {(row["method"], row["rule"]): row for row in found if row["labels"] == labels}
-            one = some["LES", "now"]
-            cells = [f"{labels:,} of {task}", str(one["draws"]), str(one["fallback"])]
-            for row in (some[kind] for kind in kinds):
-                worse = f"**{row['worse']}**" if row["worse"] else "0"
-                mean, worst = format_signed(row["mean"]), format_signed(row["worst"])
-                cells.append(f"{mean} ({worst}), {worse} / {row['better']}")
-            rows.append(cells)
-    heads = [f"{method}, {rule}" for method, rule in kinds]
-    return render_table(["labels", "draws", "Platt's curve", *heads], rows)
+    for task in sizes["half"]:
+        cells = [task]
+        for found in (sizes[size][task] for size in ("half", "1000", "300")):
+            worst = found["worst of these"]
+            known = "fewer than 30 errors" if worst is None else format_signed(worst)
+            cells.append(f"{format_signed(found['mean'])} ({known})")
+        rows.append(cells)
+    return render_table(["task", "half", "1,000 examples", "300 examples"], rows)
+
+
+def tabulate_les_variants() -> str:
+    """Tabulate the mean gain over tasks, the lowest task and the worst draw of each variant."""
+    variants = json.loads((RESULTS / "les-features.json").read_text())["variants"]
+    rows = []
+    for name, sizes in variants.items():
+        cells = [name]
+        for size in ("half", "1000", "300"):
+            tasks = [one for one in sizes[size].values() if one["worst of these"] is not None]
+            mean = float(np.mean([one["mean of draws with 30 errors"] for one in tasks]))
+            lowest = min(one["mean"] for one in sizes[size].values())
+            worst = min(one["worst of these"] for one in tasks)
+            numbers = (format_signed(number) for number in (mean, lowest, worst))
+            cells.append(" / ".join(numbers))
+        rows.append(cells)
+    return render_table(["variant", "half", "1,000 examples", "300 examples"], rows)
+
+
+def tabulate_errors_needed() -> str:
+    """Tabulate the learning curve by errors: all tasks, then each."""
+    curve = json.loads((RESULTS / "les-features.json").read_text())["curve"]
+    sizes = list(curve["LES"])
+    rows = []
+    for method, found in curve.items():
+        cells = [f"{method}, all tasks"]
+        for size in sizes:
+            tasks = found[size].values()
+            mean = float(np.mean([one["mean"] for one in tasks]))
+            better, draws = (sum(one[key] for one in tasks) for key in ("better", "draws"))
+            worst = format_signed(min(one["worst"] for one in tasks))
+            cells.append(f"{format_signed(mean)} ({worst}), {better} of {draws}")
+        rows.append(cells)
+    for task in curve["LES"][sizes[0]]:
+        by_size = [curve["LES"][size].get(task) for size in sizes]
+        cells = [
+            "" if one is None else f"{format_signed(one['mean'])} ({format_signed(one['worst'])})"
+            for one in by_size
+        ]
+        rows.append([f"LES, {task}", *cells])
+    return render_table(["method", *(f"{int(size):,} errors" for size in sizes)], rows)
 
 
 # When AES hurts -------------------------------------------------------------------------------
@@ -698,7 +735,9 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "accuracy": tabulate_accuracy(tasks),
         "aes-short": tabulate_aes_short(tasks),
         "aes-trainings": tabulate_aes(tasks),
-        "labels-needed": tabulate_labels_needed(),
+        "errors-needed": tabulate_errors_needed(),
+        "les-tasks": tabulate_les_tasks(),
+        "les-variants": tabulate_les_variants(),
         "aes-starts": tabulate_starts(starts),
         "aes-records": tabulate_records(records, starts),
         "aes-rules": tabulate_rules(records, starts),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import learning_curve
+from experiments import les_features
 from experiments.contest import ensembles
 from experiments.contest import trainings as contest
 from experiments.contest.runs import (
@@ -217,16 +217,35 @@ def test_scores_are_called_as_the_archive_says(tmp_path):
     assert np.allclose(mixture.kappa, run.others["mean"].kappa, rtol=1e-2)
 
 
-def test_a_curve_has_a_row_for_every_draw_method_and_rule():
-    rows = learning_curve.curve(run_of(0, n=1200), range(2))
-    asked = {(row["labels"], row["draw"], row["method"], row["rule"]) for row in rows}
-    assert len(asked) == len(rows) == 2 * len(learning_curve.METHODS) * len(learning_curve.RULES)
-    assert {row["labels"] for row in rows} == {100}  # of more, too few would be left to judge
-    for row in learning_curve._together([rows, rows]):
-        some = [one for one in rows if (one["method"], one["rule"]) == (row["method"], row["rule"])]
-        assert row["draws"] == 2 * len(some)
-        assert row["worst"] == pytest.approx(min(one["gain"] for one in some), abs=0.01)
-        assert row["worse"] == 2 * sum(one["high"] < 0 for one in some)
+def test_a_curve_learns_from_so_many_errors_and_at_most_half_of_the_examples():
+    run = run_of(0, n=1200)
+    rows = les_features.measure_curve(run)
+    most = int(run.table.errors.sum())
+    assert {row["errors"] for row in rows} <= {
+        count for count in les_features.ERRORS if count < most
+    }
+    assert {(row["method"], row["errors"]) for row in rows} >= {
+        (name, 30) for name in les_features.METHODS
+    }
+    summary = les_features.summarize([row for row in rows if row["method"] == "LES"])
+    gains = [row["gain"] for row in rows if row["method"] == "LES"]
+    assert summary["draws"] == len(gains)
+    assert summary["worst"] == pytest.approx(min(gains), abs=0.01)
+
+
+def test_the_study_fits_what_the_package_does():
+    run = run_of(1, n=1200)
+    order = np.random.default_rng(0).permutation(1200)
+    learn, rest = np.sort(order[:600]), np.sort(order[600:])
+    table = run.table
+    x = les_features.make_features(run, les_features.CHOSEN)
+    odds = les_features.fit_and_score(
+        x, table.y_hat, table.errors, learn, rest, les_features.CHOSEN
+    )
+    confidence = LES().fit(table.rows(learn)).confidence(table.rows(rest))
+    assert eaurc(odds, table.errors[rest]) == pytest.approx(
+        eaurc(confidence, table.errors[rest]), rel=0.02
+    )
 
 
 def test_an_ensemble_answers_by_the_mean_of_all_softmaxes(tmp_path):
