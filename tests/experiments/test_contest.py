@@ -18,7 +18,7 @@ from experiments.contest.runs import (
     make_run,
     predict_from_embedding,
 )
-from snapsure import ScoreTable, compare, eaurc
+from snapsure import LES, ScoreTable, compare, eaurc
 from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.estimators._logits import top_log_odds
 from snapsure.evaluation._archive import locate_run, open_contest, pack, write_manifest
