@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from snapsure import Predictor
+from snapsure import Predictor, ScoreTable
 from tests.support.commands import refuse, run
 from tests.support.problem import points, trained
 
@@ -56,6 +56,18 @@ def test_from_snapshots_to_a_predictor_of_one_pass(place):
         run("fit", f"scores-{answers}", "--trust", "--out", f"predictor-{answers}", cwd=place)
         model = "tests.support.problem:network"
         assert Predictor.load(place / f"predictor-{answers}", model).passes <= passes
+
+
+def test_averaged_weights_are_scored_and_may_answer(place):
+    network = ("--model", "mine:network")
+    score = ("score", *network, "--snapshots", "run", "--data", "held-out.npz", "--out", "any")
+    fit = ("fit", "any", *network, "--answers", "any", "--out", "predictor-any")
+    run(*score, cwd=place)
+    assert "`table` must have scores of averaged weights" in refuse(*fit, cwd=place)
+    run(*score, "--average", "--reference", "train.npz", cwd=place)
+    assert ScoreTable.open(place / "any").averaged.labels.shape == (400,)
+    made = json.loads(run(*fit, "--reference", "train.npz", "--json", cwd=place).stdout)
+    assert "reason" in made
 
 
 def test_bad_input(place):

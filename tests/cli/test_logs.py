@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from snapsure import Monitor, Threshold
 from snapsure.cli import app
+from tests.support.processes import forked
 
 
 def run(*words):
@@ -110,3 +111,31 @@ def test_monitor_in_batches_and_without_labels(tmp_path):
     content = json.loads(run(*words).stdout)
     assert content["risk"] is None
     assert content["expected_risk"] == pytest.approx(1 - frame.score[accepted].mean())
+
+
+MONITOR = """
+import sys
+from snapsure.cli import app
+from tests.support.processes import forked
+threshold, state, *logs = sys.argv[1:]
+for log in logs:
+    words = ["monitor", threshold, log, "--confidence", "score", "--state", state]
+    app(words, standalone_mode=False)
+"""
+
+
+def test_two_monitors_at_once_lose_no_answer_and_a_rerun_counts_none_twice(tmp_path):
+    Threshold(0.8, 0.6, risk=0.1, delta=0.05).save(tmp_path / "t.json")
+    logs = [tmp_path / f"{i}.csv" for i in range(30)]
+    for i, path in enumerate(logs):
+        log(path, i, 10 + i)
+    state = tmp_path / "new" / "m.json"
+    with (
+        forked(MONITOR, tmp_path / "t.json", state, *logs[::2], loaded=("snapsure.cli",)) as one,
+        forked(MONITOR, tmp_path / "t.json", state, *logs[1::2], loaded=("snapsure.cli",)) as two,
+    ):
+        assert (one.wait(), two.wait()) == (0, 0), one.stderr + two.stderr
+    assert Monitor.load(state).seen == sum(range(10, 40))
+    again = ["monitor", tmp_path / "t.json", logs[7], "--confidence", "score", "--state", state]
+    assert run(*again).exit_code == 2
+    assert Monitor.load(state).seen == sum(range(10, 40))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from snapsure.cli._app import command, report_errors
+from snapsure.cli._app import command
 from snapsure.cli._logs import Confidence, Log, read_file
 from snapsure.cli._options import Delta, Json, read_risk
 
@@ -39,21 +39,20 @@ def decide(
     as_json: Json = False,
 ) -> None:
     """Find which answers to accept, from a log of confidences and right or wrong of any system."""
-    with report_errors("run the same command again"):
-        from snapsure.decisions import Threshold
+    from snapsure.decisions import Threshold
 
-        limit = read_risk(risk)
-        assert limit is not None
-        threshold = Threshold.from_frame(
-            read_file(log),
-            confidence=confidence,
-            correct=correct,
-            risk=limit,
-            delta=delta,
-            group=group,
-            small=small,
-        )
-        threshold.save(out)
+    limit = read_risk(risk)
+    assert limit is not None
+    threshold = Threshold.from_frame(
+        read_file(log),
+        confidence=confidence,
+        correct=correct,
+        risk=limit,
+        delta=delta,
+        group=group,
+        small=small,
+    )
+    threshold.save(out)
     if as_json:
         typer.echo(json.dumps({"threshold": str(out), **threshold.as_dict()}))
         return

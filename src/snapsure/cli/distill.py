@@ -102,7 +102,7 @@ def distill(
     examples = None if held_out is None else _data.load_data(held_out, "--held-out")
     more = None if unlabelled is None else _data.load_data(unlabelled, "--unlabelled")
     fabric = launch_fabric(accelerator, devices, precision)
-    if fabric.is_global_zero:
+    if fabric.is_global_zero and not out.exists():  # not if it resumes
         typer.echo(
             "Averaged weights answer in one pass too, without a training, and a student can lose "
             "to them. Compare them first: snapsure score --average.",

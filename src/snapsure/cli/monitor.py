@@ -1,14 +1,15 @@
 """`snapsure monitor`."""
 
-import hashlib
 import itertools
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from snapsure.cli._app import command, report_errors
+from snapsure import _files
+from snapsure.cli._app import command
 from snapsure.cli._logs import Confidence, Log, read_file
 from snapsure.cli._options import Json
 from snapsure.errors import InvalidInput
@@ -37,14 +38,18 @@ def monitor(
     as_json: Json = False,
 ) -> None:
     """Check whether new answers keep a threshold's promise; an alarm ends with exit code 1."""
-    with report_errors("run the same command again"):
-        from snapsure.decisions import Monitor, Threshold
-        from snapsure.decisions._log import read_log
+    from snapsure.decisions import Monitor, Threshold
+    from snapsure.decisions._log import read_log
 
-        rows = read_log(read_file(log), confidence, correct, batch)
-        known = None if held_out is None else read_log(read_file(held_out), confidence)
-        reference = None if known is None else known.confidence
-        watching = Monitor(Threshold.load(threshold), reference, batch=batch is not None)
+    rows = read_log(read_file(log), confidence, correct, batch)
+    run = _files.sha256(log)
+    known = None if held_out is None else read_log(read_file(held_out), confidence)
+    reference = None if known is None else known.confidence
+    watching = Monitor(Threshold.load(threshold), reference, batch=batch is not None)
+
+    if state is not None:
+        _files.make_folder(state.parent)
+    with nullcontext() if state is None else _files.locking(state.parent):
         if state is not None and state.exists():
             fresh, watching = watching, Monitor.load(state)
             if watching.terms != fresh.terms:
@@ -52,17 +57,13 @@ def monitor(
                     f"--state must be of the same threshold and options, got {watching.terms} in "
                     f"{state} for {fresh.terms}. Start a new one."
                 )
-
-        run = hashlib.sha256(log.read_bytes()).hexdigest()
-        if run in watching.runs:
-            raise InvalidInput(
-                f"LOG must be new to {state}, got {log}, which it has counted. Pass new rows."
-            )
-        if batch is not None and rows.groups is not None:
-            names = rows.groups.tolist()
-            sizes = [len([*same]) for _, same in itertools.groupby(names)]
-        else:
-            sizes = [len(rows.confidence)]
+            if run in watching.runs:
+                raise InvalidInput(
+                    f"LOG must be new to {state}, got {log}, which it has counted. Pass new rows."
+                )
+        sizes = [len(rows.confidence)]
+        if rows.groups is not None:
+            sizes = [len([*same]) for _, same in itertools.groupby(rows.groups.tolist())]
         start = 0
         for size in sizes:
             part = slice(start, start + size)
@@ -70,7 +71,7 @@ def monitor(
             start += size
         watching.runs.append(run)
         if state is not None:
-            watching.save(state)
+            watching.save(state)  # with the run: killed before or after, a rerun counts it once
 
     alarms = watching.alarms
     if as_json:
