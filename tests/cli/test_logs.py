@@ -139,3 +139,59 @@ def test_two_monitors_at_once_lose_no_answer_and_a_rerun_counts_none_twice(tmp_p
     again = ["monitor", tmp_path / "t.json", logs[7], "--confidence", "score", "--state", state]
     assert run(*again).exit_code == 2
     assert Monitor.load(state).seen == sum(range(10, 40))
+
+
+def test_batches_whose_answers_come_interleaved_are_whole(tmp_path):
+    frame = log(tmp_path / "sorted.csv", 3, 500)
+    frame.sample(frac=1, random_state=0).to_csv(tmp_path / "mixed.csv", index=False)
+    Threshold(0.8, 0.6, risk=0.1, delta=0.05).save(tmp_path / "t.json")
+    options = ["--confidence", "score", "--correct", "ok", "--batch", "day", "--json"]
+    by_day, mixed = (
+        json.loads(run("monitor", tmp_path / "t.json", tmp_path / name, *options).stdout)
+        for name in ("sorted.csv", "mixed.csv")
+    )
+    assert (mixed["seen"], mixed["labelled"]) == (by_day["seen"], by_day["labelled"])
+    assert mixed["risk"] == pytest.approx(by_day["risk"])
+
+
+def test_files_of_spreadsheets_and_of_texts_with_rare_line_ends(tmp_path):
+    frame = log(tmp_path / "log.csv", 0, 2000)
+    frame.to_csv(tmp_path / "marked.csv", index=False, encoding="utf-8-sig")
+    rows = frame[["score", "ok"]].assign(text="a\u2028b\x85c").to_dict("records")
+    lines = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "texts.jsonl").write_text(lines + "\n\n", encoding="utf-8", newline="")
+    expected = Threshold.at_risk(frame.score, 1 - frame.ok, 0.07)
+    for name in ("marked.csv", "texts.jsonl"):
+        words = ["decide", tmp_path / name, "--confidence", "score", "--correct", "ok"]
+        done = run(*words, "--risk", 0.07, "--out", tmp_path / "t.json")
+        assert done.exit_code == 0, done.output
+        assert Threshold.load(tmp_path / "t.json").theta == pytest.approx(expected.theta, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fact"),
+    [
+        ("deep.jsonl", b"[" * 100_000, "line 1"),
+        ("huge.jsonl", b'{"p": 1' + b"0" * 400 + b', "ok": true}', "row 0"),
+        ("bad.parquet", b"PAR1", "bad.parquet"),
+        ("twice.csv", b"p,ok,p\n0.5,1,0.6\n", "'p' twice"),
+        ("empty.csv", b"", "no columns"),
+    ],
+)
+def test_damaged_logs_are_refused_and_raise_no_alarm(tmp_path, name, content, fact):
+    (tmp_path / name).write_bytes(content)
+    Threshold(0.8, 0.6, risk=0.1, delta=0.05).save(tmp_path / "t.json")
+    options = ["--confidence", "p", "--correct", "ok"]
+    refused = run("monitor", tmp_path / "t.json", tmp_path / name, *options)
+    assert refused.exit_code == 2
+    assert fact in refused.output
+
+
+def test_decide_prints_what_can_be_used_as_it_is(tmp_path):
+    confidence = 1 - 1e-9 * np.arange(1, 401)
+    frame = pd.DataFrame({"my score": confidence, "is ok": [1] * 200 + [0] * 200})
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    words = ["decide", tmp_path / "log.csv", "--confidence", "my score", "--correct", "is ok"]
+    done = run(*words, "--risk", 0.1, "--out", tmp_path / "t.json")
+    assert f"at least {Threshold.load(tmp_path / 't.json').theta!r}." in done.output
+    assert "--confidence 'my score' --correct 'is ok'" in done.output

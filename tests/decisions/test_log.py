@@ -57,3 +57,11 @@ def test_what_is_no_log():
         read_log({"score": ["0.1", "high"]}, "score")
     with refuses(InvalidInput, "'ok'", "1 (right), 0 (wrong)", "'2' in row 0"):
         read_log({"score": [1], "ok": ["2"]}, "score", "ok")
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_columns_must_be_of_one_length(more):
+    frame = {"p": [0.5] * 5, "ok": [1] * (5 + more), "site": ["a"] * (5 + more)}
+    for columns in (("p", "ok"), ("p", None, "site")):
+        with refuses(InvalidInput, f"'{columns[-1]}'", "5", str(5 + more)):
+            read_log(frame, *columns)

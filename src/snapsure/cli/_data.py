@@ -1,6 +1,7 @@
 """Data that options name: arrays in files, functions that return data, text and CSV files."""
 
 import csv
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import is_zipfile
@@ -65,17 +66,18 @@ def load_images(path: Path) -> Any:
 def read_lines(path: Path, option: str) -> list[str]:
     """Read a text file with one entry per line."""
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # a text may have other line ends
     except (OSError, ValueError) as error:
         raise InvalidInput(
             f"{option} must be a text file with one entry per line, got {path} ({error}). Check it."
         ) from None
+    return lines if lines[-1] else lines[:-1]
 
 
 def read_columns(path: Path, option: str) -> dict[str, list[str]]:
     """Read the columns of a .csv file by their names."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file, strict=True))
     except (OSError, ValueError, csv.Error) as error:
         raise InvalidInput(
@@ -87,7 +89,15 @@ def read_columns(path: Path, option: str) -> dict[str, list[str]]:
                 f"{option} must have as many cells in every row as names in its first row, "
                 f"{len(rows[0])}, got {len(row)} in row {i} of {path}. Check it."
             )
-    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(rows[0] if rows else [])}
+    names = rows[0] if rows else []
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if not names or repeated:
+        got = f"{repeated[0]!r} twice" if names else "no columns"
+        raise InvalidInput(
+            f"{option} must name each column once in its first row, got {got} in {path}. Name "
+            "each once."
+        )
+    return {name: [row[i] for row in rows[1:]] for i, name in enumerate(names)}
 
 
 def _load_npz(spec: str, option: str) -> tuple[Any, Any]:

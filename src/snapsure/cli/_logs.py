@@ -21,15 +21,22 @@ def read_file(path: Path) -> "Frame":
     if path.suffix == ".parquet":
         import pandas as pd  # type: ignore[import-untyped]
 
-        frame: Frame = pd.read_parquet(path)
+        try:
+            frame: Frame = pd.read_parquet(path)
+        except ValueError as error:  # those of pyarrow are
+            raise InvalidInput(
+                f"LOG must be a .parquet file, got {path} ({error}). Check it."
+            ) from None
         return frame
     if path.suffix != ".jsonl":
         return _data.read_columns(path, "LOG")
     rows = []
     for i, line in enumerate(_data.read_lines(path, "LOG"), 1):
+        if not line.strip():
+            continue
         try:
             rows.append(dict(json.loads(line)))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise InvalidInput(
                 f"LOG must have one JSON object in every line, got {line[:40]!r} in line {i} of "
                 f"{path}. Check it."

@@ -1,6 +1,7 @@
 """`snapsure decide`."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -57,11 +58,11 @@ def decide(
         typer.echo(json.dumps({"threshold": str(out), **threshold.as_dict()}))
         return
     if threshold.groups is None:
-        typer.echo(f"Accept an answer if {confidence} is at least {threshold.theta:.6g}.")
+        typer.echo(f"Accept an answer if {confidence} is at least {threshold.theta!r}.")
     else:
         typer.echo(f"Accept an answer if {confidence} is at least:")
         for name, theta in threshold.groups.items():
-            typer.echo(f"  {name}: {'(review all)' if theta == float('inf') else f'{theta:.6g}'}")
+            typer.echo(f"  {name}: {'(review all)' if theta == float('inf') else repr(theta)}")
     typer.echo(
         f"This accepts {threshold.coverage:.1%} of {threshold.n:,} answers. At most "
         f"{threshold.risk:g} of the accepted ones are wrong, with probability {1 - delta:g}, for "
@@ -69,5 +70,5 @@ def decide(
     )
     typer.echo(f"written: {out}")
     if threshold.groups is None:
-        options = f"--confidence {confidence} --correct {correct} --state monitor.json"
-        typer.echo(f"Later: snapsure monitor {out} new.csv {options}")
+        words = [str(out), "new.csv", "--confidence", confidence, "--correct", correct]
+        typer.echo(f"Later: snapsure monitor {shlex.join(words)} --state monitor.json")

@@ -1,6 +1,5 @@
 """`snapsure monitor`."""
 
-import itertools
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -61,14 +60,13 @@ def monitor(
                 raise InvalidInput(
                     f"LOG must be new to {state}, got {log}, which it has counted. Pass new rows."
                 )
-        sizes = [len(rows.confidence)]
-        if rows.groups is not None:
-            sizes = [len([*same]) for _, same in itertools.groupby(rows.groups.tolist())]
-        start = 0
-        for size in sizes:
-            part = slice(start, start + size)
+        # A batch is whole even if answers of others come between its own.
+        batches: dict[str | None, list[int]] = {}
+        names = [None] * rows.confidence.size if rows.groups is None else rows.groups.tolist()
+        for row, name in enumerate(names):
+            batches.setdefault(name, []).append(row)
+        for part in batches.values() or [[]]:
             watching.update(rows.confidence[part], rows.errors[part])
-            start += size
         watching.runs.append(run)
         if state is not None:
             watching.save(state)  # with the run: killed before or after, a rerun counts it once

@@ -34,28 +34,34 @@ def read_log(
 ) -> Log:
     """Return columns of a frame as numbers; cells may be strings, as in a CSV file."""
 
-    def column(name: str) -> list[object]:
+    def column(name: str, n: int | None = None) -> list[object]:
         try:
-            return list(frame[name])
+            cells = list(frame[name])
         except (KeyError, IndexError, TypeError):
             known = getattr(frame, "columns", frame if isinstance(frame, Mapping) else ())
             raise InvalidInput(
                 f"`frame` must have the column {name!r}, got {', '.join(map(str, known))}. Name a "
                 "column that is there."
             ) from None
+        if n is not None and len(cells) != n:
+            raise InvalidInput(
+                f"{name!r} must have a cell for each of {n} confidences, got {len(cells)}. Pass "
+                "columns of one length."
+            )
+        return cells
 
     scores = []
     for row, cell in enumerate(column(confidence)):
         try:
             scores.append(float(cell))  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInput(
                 f"{confidence!r} must be a number in every row, got {cell!r} in row {row}. "
                 "Leave out rows without a confidence."
             ) from None
 
     errors = [math.nan] * len(scores)
-    for row, cell in enumerate([] if correct is None else column(correct)):
+    for row, cell in enumerate([] if correct is None else column(correct, len(scores))):
         word = str(cell).strip().lower()
         if word not in (*_RIGHT, *_WRONG, *_UNKNOWN):
             raise InvalidInput(
@@ -64,5 +70,7 @@ def read_log(
             )
         if word not in _UNKNOWN:
             errors[row] = float(word in _WRONG)
-    groups = None if group is None else np.array([str(cell) for cell in column(group)])
+    groups = None
+    if group is not None:
+        groups = np.array([str(cell) for cell in column(group, len(scores))])
     return Log(np.array(scores), np.array(errors), groups)
