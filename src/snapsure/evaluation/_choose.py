@@ -355,11 +355,12 @@ def _write_reason(results: Mapping[str, Result], best: str, kappa: str, passes: 
         area, reference, claim = one.eaurc, one.reference_eaurc, "ranks right from wrong better"
         if best == AVERAGED:
             area, reference, claim = one.aurc, one.aurc - one.difference.estimate, "answer better"
+        cost = "one pass" if one.passes == 1 else f"{one.passes:.0f} passes"
         return (
             f"{best} {claim} than the final {kappa}: {'AURC' if best == AVERAGED else 'E-AURC'} "
             f"× 10³ {1e3 * area:.2f} instead of {1e3 * reference:.2f} "
             f"({one.saved.estimate:.1f} % less, 95 % interval {one.saved.low:.1f} … "
-            f"{one.saved.high:.1f}), in {one.passes:.0f} passes"
+            f"{one.saved.high:.1f}), in {cost}"
         )
     others = [name for name in results if name != FINAL]
     if not others:

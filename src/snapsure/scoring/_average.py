@@ -1,6 +1,5 @@
 """Averaged weights: one network with the mean weights of many snapshots, and what it answers."""
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from snapsure import _validate
 from snapsure._spacing import choose
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas._base import softmax_of
-from snapsure.networks._data import Rows, row_count
+from snapsure.networks._data import Digest, Rows, row_count
 from snapsure.networks._network import Network, copy_network
 from snapsure.networks._runner import Runner, vote
 from snapsure.scoring._plan import Plan
-from snapsure.snapshots import _weights
 from snapsure.snapshots._base import Snapshots, refuse_missing
 from snapsure.snapshots._store import open_snapshots
 
@@ -163,15 +161,9 @@ class AveragedWeights(Snapshots):
         network = average_weights(model, snapshots, reference)
         self.path, self._epoch = snapshots.path, snapshots.epochs[-1]
         self._state = {name: x.cpu() for name, x in network.state_dict().items()}
-        digest = hashlib.sha256()
-        for name, value in self._state.items():
-            digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
-            digest.update(value.contiguous().view(-1).view(torch.uint8).numpy().data)
-        self._sha256 = digest.hexdigest()
-
-    def __repr__(self) -> str:
-        """Show the folder of the snapshots."""
-        return f"AveragedWeights({str(self.path)!r})"
+        digest = Digest()
+        digest.add(self._state, None)
+        self._sha256 = digest.hex()
 
     @property
     def epochs(self) -> list[int]:
@@ -180,9 +172,6 @@ class AveragedWeights(Snapshots):
     def load(self, epoch: int) -> dict[str, Tensor]:
         refuse_missing(epoch, self.epochs, self.path)
         return dict(self._state)
-
-    def load_into(self, model: nn.Module, epoch: int) -> None:
-        _weights.load_strictly(model, self.load(epoch), f"The averaged weights of {self.path}")
 
     def sha256(self, epoch: int) -> str:
         return self._sha256
