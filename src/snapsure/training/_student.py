@@ -32,19 +32,7 @@ from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots
 from snapsure.table import ScoreTable
-from snapsure.training._epochs import (
-    FILES,
-    describe_time_left,
-    launch_fabric,
-    load_state,
-    mix_seeds,
-    read_ahead,
-    read_history,
-    refuse_another,
-    save_state,
-    seed_all,
-    separate_randomness,
-)
+from snapsure.training import _epochs
 from snapsure.training._targets import Targets
 
 if TYPE_CHECKING:
@@ -56,7 +44,7 @@ MakeSchedule = Callable[[Optimizer], LRScheduler]
 
 _ABOUT = "student.json"
 _SAME = "snapshots, data, labels, start, epochs, batch size, seed, optimizer, devices and precision"
-_WRITTEN = re.compile(rf"student\.json|{FILES.pattern}")
+_WRITTEN = re.compile(rf"student\.json|{_epochs.FILES.pattern}")
 _STUDENT, _FINAL = 1, 2  # epochs of the pair that answers as the old network did
 _MEMORY = 4 << 30
 
@@ -64,17 +52,6 @@ _MEMORY = 4 << 30
 @dataclass(frozen=True)
 class Difference:
     """How the answers of a student differ from those of the network that it learned from.
-
-    Attributes
-    ----------
-    points : int
-        Number of examples compared.
-    error_before, error : float
-        Error rates of the network and of the student.
-    agreement : float
-        Share of the examples with the same answer.
-    lost, won : int
-        Answers that were right and are wrong now, and the reverse.
 
     Examples
     --------
@@ -85,12 +62,12 @@ class Difference:
     (1, 0)
     """
 
-    points: int
-    error_before: float
-    error: float
-    agreement: float
-    lost: int
-    won: int
+    points: int  # examples compared
+    error_before: float  # error rate of the network
+    error: float  # error rate of the student
+    agreement: float  # share of the examples with the same answer
+    lost: int  # answers that were right and are wrong now
+    won: int  # answers that were wrong and are right now
 
     def __str__(self) -> str:
         """Describe it in a sentence."""
@@ -227,7 +204,7 @@ class Student:
 
     def __repr__(self) -> str:
         """Show the folder and how many epochs are done."""
-        done = len(read_history(self.folder))
+        done = len(_epochs.read_history(self.folder))
         return f"<Student in {self.folder}: {done} of {self.epochs} epochs>"
 
     @property
@@ -243,13 +220,13 @@ class Student:
 
     def fit(self) -> "Student":
         """Compute the targets and train, or finish what is left of that."""
-        with separate_randomness():
+        with _epochs.separate_randomness():
             if self._make_network() is self._make_network():
                 raise InvalidInput(
                     "`model` must make a new network at every call, got the same one twice. Write "
                     "a function that builds it."
                 )
-            fabric = self._fabric or launch_fabric()
+            fabric = self._fabric or _epochs.launch_fabric()
             self._claim(fabric)
             if not self.finished:
                 self._compute_targets(fabric)
@@ -276,7 +253,7 @@ class Student:
         _validate.choice(answers, get_args(Answers), "answers")
         if not self.finished:
             raise NotFitted("A student must be fitted before it is used. Call .fit().")
-        refuse_another(self.folder / _ABOUT, self._about, _SAME)
+        _epochs.refuse_another(self.folder / _ABOUT, self._about, _SAME)
         if answers == "final" and len(self._snapshots.members) > 1:
             raise InvalidInput(
                 "`answers` must be 'itself' for the student of an ensemble, got 'final'. The old "
@@ -343,7 +320,7 @@ class Student:
             try:
                 _files.remove_partial(self.folder, _WRITTEN)
                 if _files.claim(self.folder, _ABOUT, "`out`", "this student"):
-                    refuse_another(self.folder / _ABOUT, about, _SAME)
+                    _epochs.refuse_another(self.folder / _ABOUT, about, _SAME)
                 else:
                     _files.write_bytes(self.folder / _ABOUT, _json.text(about))
             except InvalidInput as error:
@@ -371,7 +348,7 @@ class Student:
             part.targets.open()
 
     def _train(self, fabric: "Fabric") -> nn.Module:
-        seed_all(mix_seeds(self.seed))
+        _epochs.seed_all(_epochs.mix_seeds(self.seed))
         network = self._make_network()
         optimizer = self._optimizer(network.parameters())
         schedule = self._schedule(optimizer)
@@ -382,7 +359,7 @@ class Student:
             "schedule": schedule,
             "precision": fabric.strategy.precision,
         }
-        history, console = load_state(self.folder, saved), Console(stderr=True)
+        history, console = _epochs.load_state(self.folder, saved), Console(stderr=True)
         for epoch in range(len(history) + 1, self.epochs + 1):
             begin = time.monotonic()
             entry = self._train_epoch(epoch, fabric, model, running)
@@ -394,12 +371,12 @@ class Student:
             schedule.step()
             history.append({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
             if fabric.is_global_zero:
-                save_state(self.folder, saved, history)
+                _epochs.save_state(self.folder, saved, history)
                 if self._progress:
                     console.print(
                         f"epoch {epoch} of {self.epochs}: loss {entry['loss']:.3f}, agrees with "
                         f"{entry['agreement']:.1%} of the targets, "
-                        f"{describe_time_left(history, self.epochs)}",
+                        f"{_epochs.describe_time_left(history, self.epochs)}",
                         highlight=False,
                         soft_wrap=True,
                     )
@@ -411,15 +388,16 @@ class Student:
     ) -> dict[str, float]:
         rank, world = fabric.global_rank, fabric.world_size
         n = sum(part.rows.n for part in self._sets)
-        shared = torch.Generator().manual_seed(mix_seeds(self.seed, epoch))
-        seed_all(mix_seeds(self.seed, epoch, rank, 1))  # what dropout and `augment` draw from
+        shared = torch.Generator().manual_seed(_epochs.mix_seeds(self.seed, epoch))
+        # What dropout and `augment` draw from.
+        _epochs.seed_all(_epochs.mix_seeds(self.seed, epoch, rank, 1))
         order = torch.randperm(n, generator=shared)[rank::world][: n // world]
         size = max(1, self.batch_size // world)
         batches = torch.tensor_split(order, -(-len(order) // size))
 
         model.train()
         loss, same, seen = 0.0, 0, 0
-        for inputs, wanted in read_ahead(self._take, batches):
+        for inputs, wanted in _epochs.read_ahead(self._take, batches):
             inputs, wanted = fabric.to_device((inputs, wanted))
             inputs = inputs if self._augment is None else self._augment(inputs)
             logits = call(model, inputs, len(wanted))
