@@ -8,14 +8,15 @@ from snapsure._types import Ints
 
 
 def beginning(last: int, start: float, first: int) -> int:
-    """Return ⌊start · last⌋, but no epoch before the first."""
-    return max(first, math.floor(start * last + 1e-9))
+    """Return ⌊start · last⌋, but no epoch before the first or after the last."""
+    return min(last, max(first, math.floor(start * last + 1e-9)))
 
 
 def evenly_spaced(first: int, last: int, k: int) -> Ints:
     """Return linspace(first, last, k) rounded, both ends included, each once; of one, the last."""
-    grid = np.linspace(first, last, k) if k > 1 else np.array([last])
-    return np.unique(np.rint(grid).astype(np.int64))
+    base = first if last > 2**53 else 0  # beyond, not every whole number is a float64
+    grid = np.linspace(first - base, last - base, k) if k > 1 else np.array([last - base])
+    return np.unique([base + min(int(epoch), last - base) for epoch in np.rint(grid)])
 
 
 def nearest(epochs: Ints, wanted: Ints) -> Ints:

@@ -1,5 +1,6 @@
 """The score table: κ of every snapshot and example. `_pieces.py` has its layout on disk."""
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -266,11 +267,16 @@ class ScoreTable:
         return self._kappas[name]
 
     def rows(self, index: ArrayLike) -> "ScoreTable":
-        """Return the table of some of the examples."""
-        at = np.asarray(index)
+        """Return the table of some of the examples, by their numbers or a mask."""
+        at = np.arange(self.y_hat.size)[np.asarray(index)]
+        if at.ndim != 1 or not at.size:
+            raise InvalidInput(
+                f"`index` must choose some of the examples, got shape {at.shape}. Pass their "
+                "numbers, or a mask."
+            )
         return self._replace(
-            kappas={name: kappa[:, at] for name, kappa in self._kappas.items()},
-            labels=self.labels[:, at],
+            _kappas={name: kappa.take(at, axis=1) for name, kappa in self._kappas.items()},
+            labels=self.labels.take(at, axis=1),
             y=None if self.y is None else self.y[at],
             y_hat=self.y_hat[at],
             logits=None if self.logits is None else self.logits[at],
@@ -288,7 +294,7 @@ class ScoreTable:
                 f"({self.epochs[-1]}), got {wanted}. See `.epochs`."
             )
         return self._replace(
-            kappas={name: kappa[at] for name, kappa in self._kappas.items()},
+            _kappas={name: kappa[at] for name, kappa in self._kappas.items()},
             labels=self.labels[at],
             epochs=self.epochs[at],
         )
@@ -311,7 +317,8 @@ class ScoreTable:
 
     def with_logits(self, logits: ArrayLike) -> "ScoreTable":
         """Return the same table with the final snapshot's logits, (n, classes)."""
-        return self._replace(logits=logits, final=None)
+        checked = _validate_logits(logits, self.y_hat)
+        return self._replace(logits=checked, final=final_numbers(checked, self.y_hat))
 
     def split(self, fraction: float, seed: int = 0) -> tuple["ScoreTable", "ScoreTable"]:
         """Split the examples at random into a `fraction` of them and the rest.
@@ -333,18 +340,11 @@ class ScoreTable:
         return self.rows(some), self.rows(rest)
 
     def _replace(self, **changes: Any) -> "ScoreTable":
-        fields: dict[str, Any] = {
-            "kappas": self._kappas,
-            "labels": self.labels,
-            "y": self.y,
-            "y_hat": self.y_hat,
-            "epochs": self.epochs,
-            "logits": self.logits,
-            "final": self.final,
-            "averaged": self.averaged,
-            "provenance": self.provenance,
-        }
-        return ScoreTable(**(fields | changes))
+        """Return this table with other arrays. What was checked as a whole is not checked again."""
+        table = copy.copy(self)
+        table.provenance = dict(self.provenance)
+        vars(table).update(changes)
+        return table
 
     def to_frame(self, snapshots: Literal["final", "all"] = "final") -> "pandas.DataFrame":
         """Return the examples as a `pandas.DataFrame`.
@@ -444,17 +444,20 @@ class ScoreTable:
                 )
             reader = Pieces(folder, layout)
             try:
-                return cls(
+                table = cls(
                     {name: reader.read_all(name) for name in layout["names"]},
                     reader.read_all("labels"),
                     reader.read_row("y", None) if layout["has_labels"] else None,
                     y_hat=reader.read_row("y_hat", None),
                     epochs=layout["epochs"],
-                    logits=reader.read_row("logits", None) if layout["has_logits"] else None,
                     final=reader.read_row("final", None) if layout["has_final"] else None,
                     averaged=_read_averaged(reader) if layout["has_averaged"] else None,
                     provenance=layout["provenance"],
                 )
+                # These may be of some rows of a table, whose share of other classes is its own.
+                if layout["has_logits"]:
+                    table.logits = _validate.logits(reader.read_row("logits", None))
+                return table
             except CorruptFile:
                 if read_layout(folder) == layout:
                     raise  # otherwise another process has replaced the table: read that one
