@@ -234,3 +234,17 @@ def test_a_risk_that_the_final_softmax_cannot_promise(fading):
 def test_what_is_no_table():
     with pytest.raises(InvalidInput, match="`table` must be a ScoreTable, got list"):
         choose([[0.5]])
+
+
+@pytest.mark.parametrize("epochs", [[1, 2], [2]])
+def test_one_pass_where_the_final_logits_know_more_than_their_softmax(epochs):
+    rng = np.random.default_rng(0)
+    wrong = rng.random(1200) < 0.4
+    known = 1 / (1 + np.exp(np.where(wrong, 1, -1) + rng.normal(0, 1, 1200)))
+    kappa, labels = rng.random((2, 1200)), np.zeros((2, 1200), int)
+    final = np.stack([known, *rng.random((4, 1200))], axis=1)
+    table = ScoreTable({"softmax": kappa}, labels, wrong.astype(int), final=final).select(epochs)
+    choice = choose_estimator(table, "softmax", 1, 0)
+    assert choice.method == "LES"
+    assert choice.estimator.snapshots(table.epochs) == [2]
+    assert [one.passes for one in choice.candidates] == [1, 1]

@@ -338,6 +338,8 @@ def _list_candidates(run: Run, kappa: str, passes: int | None) -> list[Candidate
     snapshots = len(run.table.epochs) if passes is None else passes // each
     if snapshots == 1:
         methods = [method for method in methods if "snapshots" not in method.needs]
+        if run.table.final is not None:  # from which LES learns without other snapshots
+            methods.append(replace(registry.get("LES"), needs=("labels",)))
     adapted = [
         replace(method, make=partial(method.make_within, snapshots))
         if method.make_within and passes is not None
