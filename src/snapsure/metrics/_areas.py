@@ -7,7 +7,7 @@ of the rows.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, get_args, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,10 +23,6 @@ Row = Sequence[float] | np.ndarray[tuple[int], np.dtype[Any]]
 Rows = Sequence[Sequence[float]] | np.ndarray[tuple[int, int], np.dtype[Any]]
 
 _BLOCK = 1 << 15
-
-
-class _Area(Protocol):
-    def __call__(self, rows: Scores, losses: Losses, weights: Weights) -> Floats: ...
 
 
 @overload
@@ -65,9 +61,7 @@ def aurc(kappa: ArrayLike, losses: ArrayLike, *, ties: Ties = "expected") -> flo
     >>> round(aurc([0.9, 0.8, 0.7, 0.6], [1, 0, 0, 0]), 6)
     0.520833
     """
-    _validate.choice(ties, get_args(Ties), "ties")
-    area = _threshold_area if ties == "threshold" else _expected_area
-    return _compute(area, HARMONIC, kappa, losses)
+    return _compute(kappa, losses, HARMONIC, ties)
 
 
 @overload
@@ -87,9 +81,7 @@ def augrc(kappa: ArrayLike, losses: ArrayLike, *, ties: Ties = "expected") -> fl
     >>> augrc([0.9, 0.8, 0.7, 0.6], [1, 0, 0, 0])
     0.25
     """
-    _validate.choice(ties, get_args(Ties), "ties")
-    area = _threshold_area if ties == "threshold" else _expected_area
-    return _compute(area, LINEAR, kappa, losses)
+    return _compute(kappa, losses, LINEAR, ties)
 
 
 @overload
@@ -107,15 +99,9 @@ def eaurc(
 ) -> float | Floats:
     """Compute the excess AURC over the best order in hindsight, AURC(κ) − AURC(κ*).
 
-    It is not computed as a difference of two areas but from how far each error ranks above its
-    place in the best order: never negative, and exactly 0 for a perfect ranking. Arguments as for
-    `aurc`.
-
-    Parameters
-    ----------
-    optimal : "exact" or "integral"
-        "integral" subtracts the paper's approximation of AURC(κ*) instead (0/1 errors only; the
-        result can then fall a little below 0).
+    It sums how far each error ranks above its place in the best order: never negative, and exactly
+    0 for a perfect ranking. `optimal="integral"` subtracts the paper's approximation of AURC(κ*)
+    instead (0/1 errors only; the result can fall a little below 0). Arguments as for `aurc`.
 
     Examples
     --------
@@ -124,12 +110,10 @@ def eaurc(
     >>> round(eaurc([0.9, 0.8, 0.2], [1, 0, 0]), 6)
     0.5
     """
-    _validate.choice(ties, get_args(Ties), "ties")
     _validate.choice(optimal, get_args(Optimal), "optimal")
     if optimal == "integral":
         return aurc(kappa, losses, ties=ties) - aurc_optimal(losses, method="integral")
-    excess = _threshold_excess if ties == "threshold" else _expected_excess
-    return _compute(excess, HARMONIC, kappa, losses)
+    return _compute(kappa, losses, HARMONIC, ties, excess=True)
 
 
 @overload
@@ -159,13 +143,8 @@ def naurc(kappa: ArrayLike, losses: ArrayLike, *, ties: Ties = "expected") -> fl
 def aurc_optimal(losses: ArrayLike, *, method: Optimal = "exact") -> float:
     """Compute the AURC of κ*, the best order in hindsight: examples by their loss.
 
-    Parameters
-    ----------
-    losses : (n,)
-        0/1 errors, or any loss ≥ 0.
-    method : "exact" or "integral"
-        The sum (equation 3 of the paper), or its approximation r + (1 − r) ln(1 − r) for an error
-        rate r.
+    `method="exact"` is the sum (equation 3 of the paper), "integral" its approximation
+    r + (1 − r) ln(1 − r) for 0/1 errors of rate r. `losses` as for `aurc`.
 
     Examples
     --------
@@ -201,53 +180,47 @@ def optimal_area(n: int, errors: int) -> float:
     return float(np.sum(i / (n - errors + i))) / n
 
 
-def _compute(area: _Area, weights: Weights, kappa: ArrayLike, losses: ArrayLike) -> float | Floats:
-    """Compute the area of each row of κ; return one number for one row."""
+def _compute(
+    kappa: ArrayLike, losses: ArrayLike, weights: Weights, ties: Ties, *, excess: bool = False
+) -> float | Floats:
+    """Compute the area of each row of κ, or its excess; return one number for one row."""
+    _validate.choice(ties, get_args(Ties), "ties")
     scores = _validate.kappa(kappa, ndim=(1, 2))
     loss = _validate.losses(losses, scores.shape)
-    rows = scores[None] if scores.ndim == 1 else scores
-
-    if loss.dtype == np.bool_:
-        areas = area(rows, loss, weights)
-    else:  # scaled by a power of two, which is exact, so that weighted sums cannot overflow
+    rows, exponent = np.atleast_2d(scores), 0
+    if loss.dtype != np.bool_:  # scaled by a power of two, which is exact: no sum overflows
         exponent = int(np.frexp(loss.max())[1])
-        areas = np.ldexp(area(rows, np.ldexp(loss, -exponent), weights), exponent)
+        loss = np.ldexp(loss, -exponent)
+    if excess:
+        loss = _subtract_least(loss)
+
+    if ties == "threshold":
+        areas = _average_thresholds(rows, loss, weights, excess)
+    elif loss.dtype == np.bool_:
+        areas = reduce_errors(rows, loss, partial(_sum_errors, loss, weights, excess))
+    else:
+        areas = _sum_losses(rows, loss, weights, excess)
+    areas = np.ldexp(np.maximum(0.0, areas) + 0.0, exponent)
     return float(areas[0]) if scores.ndim == 1 else areas
 
 
-def _expected_area(rows: Scores, losses: Losses, weights: Weights) -> Floats:
-    n = losses.size
-    top = weights.span(n, n + 1)
-    if losses.dtype == np.bool_:
+def _sum_errors(
+    errors: Bools, weights: Weights, excess: bool, blocks: Iterable[ErrorBlock]
+) -> Floats:
+    """Sum φ(n) − φ(place) over the errors of each row.
 
-        def sum_blocks(blocks: Iterable[ErrorBlock]) -> Floats:
-            """Sum φ(n) − φ(place) over the errors of each row."""
-            sums = ((top - weights.at(b.places)).sum(axis=1) + _untie(b, weights) for b in blocks)
-            return np.asarray(sum(sums)) / weights.scale(n)
-
-        return reduce_errors(rows, losses, sum_blocks)
-    totals = [_weigh(expected_losses(row, losses), weights, float(top[0])) for row in rows]
-    return np.array(totals) / weights.scale(n)
-
-
-def _expected_excess(rows: Scores, losses: Losses, weights: Weights) -> Floats:
-    if losses.dtype == np.bool_:
-        return reduce_errors(rows, losses, partial(_sum_excess, errors=losses, weights=weights))
-    losses = _subtract_least(losses)
-    best = np.sort(losses)
-    totals = [-_weigh(best - expected_losses(row, losses), weights, 0.0) for row in rows]
-    return np.maximum(0.0, np.array(totals) / losses.size) + 0.0
-
-
-def _sum_excess(blocks: Iterable[ErrorBlock], errors: Bools, weights: Weights) -> Floats:
-    """Sum how far E errors rank above the best order, whose j-th error has place n − E + j."""
-    total, best = np.zeros(1), errors.size - int(np.count_nonzero(errors))
+    The excess has φ of the best order instead of φ(n): its j-th of E errors has place n − E + j.
+    """
+    n, total = errors.size, np.zeros(1)
+    top, end = weights.span(n, n + 1), n - int(np.count_nonzero(errors))
     for block in blocks:
-        above, end = weights.at(block.places), best + block.places.shape[1]
-        np.subtract(weights.span(best, end), above, out=above)
-        total = total + above.sum(axis=1) + _untie(block, weights)
-        best = end
-    return np.maximum(0.0, total / errors.size)
+        if excess:
+            start, end = end, end + block.places.shape[1]
+            top = weights.span(start, end)
+        above = weights.at(block.places)
+        np.subtract(top, above, out=above)
+        total = total + (above.sum(axis=1) + _untie(block, weights))
+    return total / weights.scale(n)
 
 
 def _untie(block: ErrorBlock, weights: Weights) -> Floats:
@@ -260,32 +233,32 @@ def _untie(block: ErrorBlock, weights: Weights) -> Floats:
     return added.astype(np.float64, copy=False)
 
 
-def _weigh(ranked: Floats, weights: Weights, top: float) -> float:
-    """Sum (top − φ(place)) · loss over losses in their order, block by block."""
-    total = 0.0
-    for low in range(0, ranked.size, _BLOCK):
-        part = ranked[low : low + _BLOCK]
-        total += float((top - weights.span(low, low + part.size)) @ part)
-    return total
+def _sum_losses(rows: Scores, losses: Floats, weights: Weights, excess: bool) -> Floats:
+    """Sum (φ(n) − φ(place)) · loss over each row; the excess, −φ(place) · (loss − best loss)."""
+    n, totals = losses.size, np.zeros(len(rows))
+    best = np.sort(losses) if excess else np.zeros(1)
+    top = 0.0 if excess else float(weights.span(n, n + 1)[0])
+    for i, row in enumerate(rows):
+        ranked = expected_losses(row, losses) - best
+        for low in range(0, n, _BLOCK):  # a block fits in the cache
+            part = ranked[low : low + _BLOCK]
+            totals[i] += float((top - weights.span(low, low + part.size)) @ part)
+    return totals / weights.scale(n)
+
+
+def _average_thresholds(rows: Scores, losses: Losses, weights: Weights, excess: bool) -> Floats:
+    """Average the risk of {κ ≥ κᵢ} over the examples i, or how far it is above the best order's."""
+    n, best = losses.size, np.zeros(1)
+    if excess:
+        best = np.cumsum(np.sort(losses), dtype=np.float64) / np.arange(1, n + 1)
+    areas = []
+    for row in rows:
+        _, end, loss = tie_groups(row, losses)
+        risks = np.repeat(weights.risk(loss, end, n), np.diff(end, prepend=0))
+        areas.append(np.mean(risks - best))
+    return np.array(areas)
 
 
 def _subtract_least(losses: Losses) -> Losses:
     """Subtract the least loss: no excess changes, and a common offset costs no digits."""
     return losses if losses.dtype == np.bool_ else losses - losses.min()
-
-
-def _threshold_area(rows: Scores, losses: Losses, weights: Weights) -> Floats:
-    return np.array([np.mean(_threshold_risks(row, losses, weights)) for row in rows])
-
-
-def _threshold_excess(rows: Scores, losses: Losses, weights: Weights) -> Floats:
-    losses = _subtract_least(losses)
-    best = np.cumsum(np.sort(losses), dtype=np.float64) / np.arange(1, losses.size + 1)
-    excess = [np.mean(_threshold_risks(row, losses, weights) - best) for row in rows]
-    return np.maximum(0.0, excess)
-
-
-def _threshold_risks(kappa: Scores, losses: Losses, weights: Weights) -> Floats:
-    """Return the risk of {κ ≥ κᵢ} for each example i, most confident first."""
-    _, end, loss = tie_groups(kappa, losses)
-    return np.repeat(weights.risk(loss, end, kappa.size), np.diff(end, prepend=0))

@@ -13,14 +13,7 @@ from numpy.typing import ArrayLike
 from snapsure import _validate
 from snapsure._types import Bools, Floats, Metric
 from snapsure.errors import InvalidInput
-from snapsure.metrics._resample import (
-    AREAS,
-    DifferenceResampler,
-    Resampler,
-    make_resampler,
-    resample,
-    to_float,
-)
+from snapsure.metrics._resample import AREAS, Resampler, make_resampler, resample, to_float
 
 # One score by its name, or two whose difference is of interest; and the losses.
 Comparison = tuple[Mapping[str, ArrayLike], ArrayLike]
@@ -117,23 +110,17 @@ def bootstrap_each(
     seed = _validate.count(seed, "seed", least=0)
     tail = (1 - _validate.fraction(level, "level", open_above=True)) / 2
     prepared = [_prepare(metric, *each) for each in comparisons]
-
-    values = [np.zeros(resamples)] * len(prepared)
     groups: dict[tuple[int, bool], list[int]] = {}
     for i, (_, resampler) in enumerate(prepared):
-        if resampler is not None:
-            groups.setdefault((resampler.n, resampler.uses_counts), []).append(i)
-    for group in groups.values():
-        resamplers = [each for i in group if (each := prepared[i][1])]
-        for i, found in zip(group, resample(resamplers, resamples, seed), strict=True):
-            values[i] = found
+        groups.setdefault((resampler.n, resampler.uses_counts), []).append(i)
 
-    ends = [np.quantile(each, [tail, 1 - tail]) for each in values]
-    estimates = [estimate for estimate, _ in prepared]
-    return [
-        Interval(estimate, float(low), float(high))
-        for estimate, (low, high) in zip(estimates, ends, strict=True)
-    ]
+    intervals = {}
+    for group in groups.values():
+        found = resample([prepared[i][1] for i in group], resamples, seed)
+        for i, values in zip(group, found, strict=True):
+            low, high = np.quantile(values, [tail, 1 - tail])
+            intervals[i] = Interval(prepared[i][0], float(low), float(high))
+    return [intervals[i] for i in range(len(prepared))]
 
 
 def bootstrap_values(
@@ -145,25 +132,22 @@ def bootstrap_values(
 
 def _prepare(
     metric: Metric, named: Mapping[str, ArrayLike], losses: ArrayLike
-) -> tuple[float, Resampler | None]:
-    """Return the estimate, and what resamples it; None where a difference is always 0."""
+) -> tuple[float, Resampler]:
+    """Return the estimate, and what resamples it."""
     # Our areas look at the order alone; other metrics may look at values.
-    is_area = any(metric is area for area in AREAS)
-    read = _validate.kappa if is_area else _validate.scores
+    read = _validate.kappa if any(metric is area for area in AREAS) else _validate.scores
     scores: list[Any] = [read(value, name) for name, value in named.items()]
-    loss = _validate.losses(losses, scores[0].shape, of=next(iter(named)))
-    if len(scores) == 2:
-        first, second = named
-        _validate.same_length(first, scores[0].shape, second, scores[1].size)
+    names = list(named)
+    loss = _validate.losses(losses, scores[0].shape, of=names[0])
+    for name, score in zip(names[1:], scores[1:], strict=True):
+        _validate.same_length(names[0], loss.shape, name, score.size)
     if not callable(metric):
         raise InvalidInput(f"`metric` must be a function, got {metric!r}. Pass e.g. snapsure.aurc.")
-    if len(scores) == 2 and is_area and np.array_equal(scores[0], scores[1]):
-        return 0.0, None
 
     order = np.lexsort((loss, *scores))
     scores, loss = [score[order] for score in scores], loss[order]
     estimates = [to_float(metric(score, loss)) for score in scores]
     resamplers = [make_resampler(metric, score, loss) for score in scores]
     if len(scores) == 2:
-        return estimates[0] - estimates[1], DifferenceResampler(*resamplers)
+        return estimates[0] - estimates[1], resamplers[0].minus(resamplers[1])
     return estimates[0], resamplers[0]

@@ -29,11 +29,10 @@ def compute_intervals(
     found = bootstrap_each(metric, [comparisons[i] for i in many], resamples, level, seed)
     intervals = dict(zip(many, found, strict=True))
     for i, (named, given) in enumerate(comparisons):
-        if i in intervals:
-            continue
-        errors = np.asarray(given, dtype=np.bool_)
-        scored = [(np.asarray(score, dtype=np.float64), errors) for score in named.values()]
-        intervals[i] = jackknife_interval(metric, scored, level)
+        if i not in intervals:
+            errors = np.asarray(given, dtype=np.bool_)
+            scored = [(np.asarray(score, dtype=np.float64), errors) for score in named.values()]
+            intervals[i] = jackknife_interval(metric, scored, level)
     return [intervals[i] for i in range(len(comparisons))]
 
 
@@ -44,13 +43,15 @@ def jackknife_interval(
 
     Two are of the same examples, and may be of different classifiers, with errors of their own.
     """
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
     estimates = [float(metric(*one)) for one in scored]
     values = [leave_one_out(metric, *one) for one in scored]
     estimate, left_out = estimates[0], values[0]
     if len(scored) == 2:
         estimate, left_out = estimate - estimates[1], left_out - values[1]
-    fewest = min(int(errors.sum()) for _, errors in scored)
-    half = float(jackknife_error(left_out)) * quantile_of_t(fewest, level)
+    degrees = max(1, min(int(errors.sum()) for _, errors in scored) - 1)
+    half = float(jackknife_error(left_out)) * float(stdtrit(degrees, (1 + level) / 2))
     return Interval(estimate, estimate - half, estimate + half)
 
 
@@ -96,10 +97,3 @@ def jackknife_error(left_out: Floats) -> Floats:
     n = left_out.shape[-1]
     error: Floats = np.sqrt((n - 1) * left_out.var(axis=-1))
     return error
-
-
-def quantile_of_t(errors: int, level: float) -> float:
-    """Return how many standard errors an interval reaches to each side."""
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
-
-    return float(stdtrit(max(1, errors - 1), (1 + level) / 2))

@@ -11,7 +11,7 @@ Two ways in, by the kind of loss:
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +44,10 @@ class ErrorBlock(NamedTuple):
     start: Ints  # its first place,
     middle: Ints  # the place of its first error,
     end: Ints  # one past its last place
+
+
+# Computes an area of some rows from their blocks, in order of falling confidence.
+Area = Callable[[Iterable[ErrorBlock]], Floats]
 
 
 class TieGroups(NamedTuple):
@@ -94,22 +98,18 @@ def expected_losses(kappa: Scores, losses: Array) -> Floats:
     return np.repeat(mean, size)
 
 
-def reduce_errors(
-    kappa: Scores, errors: Bools, area: Callable[[Iterable[ErrorBlock]], Floats]
-) -> Floats:
+def reduce_errors(kappa: Scores, errors: Bools, area: Area) -> Floats:
     """Compute an area of each row of κ (rows, n) from blocks that say where its errors rank.
 
-    `area` takes the blocks of some rows, in order of falling confidence. Each core ranks a share
-    of the rows.
+    Each core ranks a share of the rows.
     """
     reduce = _reduce_coarse if can_use_coarse_keys(kappa, errors) else _reduce_exact
     if len(kappa) <= _rows_per_batch(errors.size):
         return reduce(kappa, errors, area)
-
-    def reduce_share(rows: Sequence[int]) -> list[Floats]:
-        return [reduce(kappa[rows[0] : rows[-1] + 1], errors, area)]
-
-    return np.concatenate(map_shares(reduce_share, range(len(kappa))))
+    shares = map_shares(
+        lambda rows: [reduce(kappa[rows[0] : rows[-1] + 1], errors, area)], range(len(kappa))
+    )
+    return np.concatenate(shares)
 
 
 def can_use_coarse_keys(kappa: Scores, errors: Bools) -> bool:
@@ -124,35 +124,27 @@ def _rows_per_batch(n: int) -> int:
     return max(1, _BATCH // n)
 
 
-def _reduce_exact(
-    kappa: Scores, errors: Bools, area: Callable[[Iterable[ErrorBlock]], Floats]
-) -> Floats:
+def _reduce_exact(kappa: Scores, errors: Bools, area: Area) -> Floats:
     return np.concatenate([area(blocks) for blocks in _Ranker().rank(kappa, errors)])
 
 
-def _reduce_coarse(
-    kappa: Scores, errors: Bools, area: Callable[[Iterable[ErrorBlock]], Floats]
-) -> Floats:
+def _reduce_coarse(kappa: Scores, errors: Bools, area: Area) -> Floats:
     """Rank by coarse keys, and rank rows with ties again by all their bits."""
-    areas, ranker = np.empty(len(kappa)), _Ranker()
+    areas, ranker, again = np.empty(len(kappa)), _Ranker(), np.zeros(len(kappa), np.bool_)
     wrong, step = errors.astype(np.uint32), _rows_per_batch(errors.size)
-    tied_rows = []
-
     for low in range(0, len(kappa), step):
         keys = ranker.coarse_keys(kappa[low : low + step], wrong)
         keys.sort(axis=1)
         tied = np.unique(ranker.where(np.equal, ranker.steps(keys)) // errors.size)
-        places = ranker.places(keys)
-        none = places.ravel()[:0]
+        places, none = ranker.places(keys), np.empty(0, np.int64)
         high = low + len(keys)
         areas[low:high] = area([ErrorBlock(places, none, none, none, none)])
-        tied_rows.append(low + tied)
+        again[low + tied] = True
         if 2 * tied.size > len(keys):  # the rest will be like this batch
-            tied_rows.append(np.arange(high, len(kappa)))
+            again[high:] = True
             break
 
-    again = np.concatenate(tied_rows)
-    if again.size:
+    if again.any():
         areas[again] = _reduce_exact(kappa[again], errors, area)
     return areas
 
@@ -171,47 +163,32 @@ class _Ranker:
         """
         step = _rows_per_batch(errors.size)
         for low in range(0, len(kappa), step):
-            for parts in self._exact_keys(kappa[low : low + step], errors):
-                for keys in parts:
-                    # A single row can use all cores: nothing else runs meanwhile.
-                    sort_parallel(keys[0]) if len(kappa) == 1 else keys.sort(axis=1)
-                yield self._blocks(parts)
+            keys = self._exact_keys(kappa[low : low + step], errors)
+            # A single row can use all cores: nothing else runs meanwhile.
+            sort_parallel(keys[0]) if len(kappa) == 1 else keys.sort(axis=1)
+            yield self._blocks(keys)
 
-    def _exact_keys(self, kappa: Scores, errors: Bools) -> Iterator[list[Keys]]:
-        """Yield keys of the rows; a row that needs two sets of keys comes alone, with both."""
-        least = kappa.min()
-        if least >= 0 or (most := kappa.max()) < 0:
-            yield [self._keys(kappa, errors)]
-            return
-
-        # Scaling by a power of two is exact unless it underflows.
-        small = kappa
-        if least <= -2 or most >= 2:
-            exponent = np.frexp(max(-least, most))[1]
-            small = np.ldexp(kappa, -exponent)
-            if not np.array_equal(np.ldexp(small, exponent), kappa):
-                for row in kappa:
-                    signs = [part for part in (row >= 0, row < 0) if part.any()]
-                    yield [
-                        self._keys(row[None, part], errors[part], buffer=f"keys {i}")
-                        for i, part in enumerate(signs)
-                    ]
-                return
-        yield [self._keys(small, errors, both_signs=True)]
-
-    def _keys(
-        self, kappa: Scores, errors: Bools, *, both_signs: bool = False, buffer: str = "keys"
-    ) -> Keys:
+    def _exact_keys(self, kappa: Scores, errors: Bools) -> Keys:
         """Return keys that rise as κ falls, with the error as their lowest bit.
 
-        κ must have one sign, or lie within (−2, 2): there the second highest bit is free, and holds
-        the sign.
+        κ of one sign leaves the highest bit free. Else κ is brought into (−2, 2), where the second
+        highest bit is free too and holds the sign.
         """
+        least, most = kappa.min(), kappa.max()
+        both_signs = least < 0 <= most
+        if both_signs and (least <= -2 or most >= 2):
+            exponent = np.frexp(max(-least, most))[1]
+            small = np.ldexp(kappa, -exponent)
+            if np.array_equal(np.ldexp(small, exponent), kappa):
+                kappa = small
+            else:  # the least underflow: their ranks sort as they do
+                ranks = np.unique(kappa, return_inverse=True)[1]
+                kappa, both_signs = ranks.reshape(kappa.shape).astype(np.float64), False
+
         bits = kappa.view(np.uint64 if kappa.itemsize == 8 else np.uint32)
         signed: Array = kappa.view(np.int64 if kappa.itemsize == 8 else np.int32)
         largest, positive = np.iinfo(signed.dtype).max, kappa.flat[0] >= 0
-        keys = self._buffer(buffer, bits.size, bits.dtype).reshape(bits.shape)
-
+        keys = self._buffer("keys", bits.size, bits.dtype).reshape(bits.shape)
         for low in range(0, errors.size, _BLOCK):
             at = slice(low, low + _BLOCK)
             part = keys[:, at]
@@ -225,22 +202,16 @@ class _Ranker:
             part |= errors[at].astype(keys.dtype)
         return keys
 
-    def _blocks(self, parts: list[Keys]) -> Iterator[ErrorBlock]:
+    def _blocks(self, keys: Keys) -> Iterator[ErrorBlock]:
         """Yield the blocks of sorted keys; a block of a long row ends where a tie ends."""
-        offset = 0
-        for keys in parts:
-            rows, n = keys.shape
-            low = 0
-            while low < n:
-                high = low + _BLOCK
-                if rows > 1 or high >= n:
-                    high = n
-                else:
-                    last = keys[0, high - 1 : high] | 1
-                    high = int(np.searchsorted(keys[0], last, side="right")[0])
-                yield self._block(keys[:, low:high], offset + low)
-                low = high
-            offset += n
+        (rows, n), low = keys.shape, 0
+        while low < n:
+            high = n if rows > 1 else min(low + _BLOCK, n)
+            if high < n:
+                last = keys[0, high - 1 : high] | 1
+                high = int(np.searchsorted(keys[0], last, side="right")[0])
+            yield self._block(keys[:, low:high], low)
+            low = high
 
     def _block(self, keys: Keys, offset: int) -> ErrorBlock:
         """Read sorted keys (rows, n) above which `offset` examples rank."""

@@ -6,9 +6,8 @@ area. Right answers add nothing: only the edges of runs of errors are looked up,
 that hold right and wrong answers.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,122 +143,79 @@ class DrawCounts:
             np.add.at(counts[low : low + together].ravel(), at.ravel(), self._ones[: at.size])
 
 
-class Resampler(ABC):
+class Resampler(NamedTuple):
     """Computes a metric of n examples on resamples of them."""
 
-    # Whether it needs how often each example is drawn (DrawCounts), or the rows (resamples, n).
-    uses_counts = True
+    n: int
+    values: Callable[[Any], Floats]  # the metric of each resample, from its draws
+    uses_counts: bool  # the draws are DrawCounts; otherwise they are rows, (resamples, n)
 
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    @abstractmethod
-    def values(self, draws: Any) -> Floats:
-        """Return the metric of each resample."""
-
-
-class AnyMetricResampler(Resampler):
-    """Calls a metric on each resample."""
-
-    uses_counts = False
-
-    def __init__(self, metric: Metric, kappa: Array, losses: Losses) -> None:
-        super().__init__(losses.size)
-        self._metric, self._kappa, self._losses = metric, kappa, losses
-
-    def values(self, draws: Ints) -> Floats:
-        metric, kappa, losses = self._metric, self._kappa, self._losses
-        return np.array([to_float(metric(kappa[rows], losses[rows])) for rows in draws])
-
-
-class DifferenceResampler(Resampler):
-    """The values of one resampler minus those of another, on the same resamples."""
-
-    def __init__(self, first: Resampler, second: Resampler) -> None:
-        super().__init__(first.n)
-        self._first, self._second, self.uses_counts = first, second, first.uses_counts
-
-    def values(self, draws: Any) -> Floats:
-        return self._first.values(draws) - self._second.values(draws)
-
-
-class AreaResampler(Resampler):
-    """AURC, AUGRC, E-AURC or normalised E-AURC of 0/1 errors."""
-
-    def __init__(self, metric: Metric, kappa: Array, errors: Bools) -> None:
-        super().__init__(errors.size)
-        n, self._metric = errors.size, metric
-        self._order, is_new = rank_by_kappa(kappa, errors)
-
-        first = np.flatnonzero(is_new)
-        size = np.diff(first, append=n)
-        wrong = np.add.reduceat(errors[self._order].astype(np.int64), first)
-        is_mixed = (wrong > 0) & (wrong < size)
-        is_alone = errors[self._order] & ~np.repeat(is_mixed, size)
-        turns = np.diff(is_alone.astype(np.int8), prepend=0, append=0)
-        tie_end = (first + size)[is_mixed]
-        # Edges of runs of errors alone, then of mixed ties, where right answers come first.
-        self._edges = (
-            np.flatnonzero(turns == 1),
-            np.flatnonzero(turns == -1),
-            first[is_mixed],
-            tie_end - wrong[is_mixed],
-            tie_end,
-        )
-
-        # Prefix sums of φ(a) − φ(n) over places a: minus φ(n), sums stay small and keep digits.
-        weights = LINEAR if metric is augrc else HARMONIC
-        self._scale = weights.scale(n)
-        costs = weights.span(0, n) - weights.span(n, n + 1)
-        self._cost_before = np.concatenate(([0.0], np.cumsum(costs)))
-
-    def values(self, counts: DrawCounts) -> Floats:
-        start, end, tie_start, tie_middle, tie_end = counts.before(self._order, self._edges)
-        before = self._cost_before
-        cost: Floats = (before.take(end) - before.take(start)).sum(axis=0)
-        if len(tie_end):  # errors in a tie cost its mean
-            share = (tie_end - tie_middle) / np.maximum(tie_end - tie_start, 1)
-            cost += (share * (before.take(tie_end) - before.take(tie_start))).sum(axis=0)
-        if self._metric is aurc or self._metric is augrc:
-            return -cost / self._scale
-
-        errors = (end - start).sum(axis=0, dtype=np.int64)
-        errors += (tie_end - tie_middle).sum(axis=0, dtype=np.int64)
-        best = before[-1] - before[self.n - errors]  # all errors last
-        excess: Floats = np.maximum(0.0, (best - cost) / self.n)
-        if self._metric is eaurc:
-            return excess
-
-        right = self.n - errors
-        gap = right * (HARMONIC.span(self.n, self.n + 1) - HARMONIC.at(right)) / self.n
-        is_ranked = (right > 0) & (errors > 0)
-        normalised: Floats = np.divide(excess, gap, out=np.zeros_like(excess), where=is_ranked)
-        return normalised
-
-
-class MeanResampler(Resampler):
-    """A mean over examples."""
-
-    def __init__(self, added: Floats) -> None:
-        super().__init__(added.size)
-        self._added = added
-
-    def values(self, counts: DrawCounts) -> Floats:
-        # Not by a matrix product, whose last bit may depend on the number of cores.
-        means: Floats = np.einsum("i,ij->j", self._added, counts.by_example()) / self.n
-        return means
+    def minus(self, other: "Resampler") -> "Resampler":
+        """Return the difference of two on the same resamples."""
+        return self._replace(values=lambda draws: self.values(draws) - other.values(draws))
 
 
 def make_resampler(metric: Metric, kappa: Array, losses: Losses) -> Resampler:
     """Return the fastest resampler for a metric."""
     if losses.dtype == np.bool_:
         if any(metric is area for area in AREAS):
-            return AreaResampler(metric, kappa, losses)
-        if metric is nll:
-            return MeanResampler(log_losses(kappa, losses))
-        if metric is brier:
-            return MeanResampler(squared_distances(kappa, losses))
-    return AnyMetricResampler(metric, kappa, losses)
+            return Resampler(losses.size, _resample_area(metric, kappa, losses), True)
+        if metric is nll or metric is brier:
+            added = (log_losses if metric is nll else squared_distances)(kappa, losses)
+            # Not by a matrix product, whose last bit may depend on the number of cores.
+            return Resampler(
+                added.size,
+                lambda counts: np.einsum("i,ij->j", added, counts.by_example()) / added.size,
+                True,
+            )
+    return Resampler(
+        losses.size,
+        lambda draws: np.array([to_float(metric(kappa[rows], losses[rows])) for rows in draws]),
+        False,
+    )
+
+
+def _resample_area(metric: Metric, kappa: Array, errors: Bools) -> Callable[[DrawCounts], Floats]:
+    """Return a function that computes an area of 0/1 errors from counts."""
+    n = errors.size
+    order, is_new = rank_by_kappa(kappa, errors)
+    first = np.flatnonzero(is_new)
+    size = np.diff(first, append=n)
+    wrong = np.add.reduceat(errors[order].astype(np.int64), first)
+    is_mixed = (wrong > 0) & (wrong < size)
+    is_alone = errors[order] & ~np.repeat(is_mixed, size)
+    turns = np.diff(is_alone.astype(np.int8), prepend=0, append=0)
+    last = (first + size)[is_mixed]
+    # Edges of runs of errors alone, then of mixed ties, where right answers come first.
+    runs = np.flatnonzero(turns == 1), np.flatnonzero(turns == -1)
+    edges = (*runs, first[is_mixed], last - wrong[is_mixed], last)
+
+    # Prefix sums of φ(a) − φ(n) over places a: minus φ(n), sums stay small and keep digits.
+    weights = LINEAR if metric is augrc else HARMONIC
+    costs = weights.span(0, n) - weights.span(n, n + 1)
+    before = np.concatenate(([0.0], np.cumsum(costs)))
+
+    def values(counts: DrawCounts) -> Floats:
+        start, end, tie_start, tie_middle, tie_end = counts.before(order, edges)
+        cost: Floats = (before.take(end) - before.take(start)).sum(axis=0)
+        if len(tie_end):  # errors in a tie cost its mean
+            share = (tie_end - tie_middle) / np.maximum(tie_end - tie_start, 1)
+            cost += (share * (before.take(tie_end) - before.take(tie_start))).sum(axis=0)
+        if metric is aurc or metric is augrc:
+            return -cost / weights.scale(n)
+
+        errors = (end - start).sum(axis=0, dtype=np.int64)
+        errors += (tie_end - tie_middle).sum(axis=0, dtype=np.int64)
+        right = n - errors
+        best = before[-1] - before[right]  # all errors last
+        excess: Floats = np.maximum(0.0, (best - cost) / n)
+        if metric is eaurc:
+            return excess
+        gap = right * (HARMONIC.span(n, n + 1) - HARMONIC.at(right)) / n
+        is_ranked = (right > 0) & (errors > 0)
+        return np.divide(excess, gap, out=np.zeros_like(excess), where=is_ranked)
+
+    return values
 
 
 def resample(resamplers: Sequence[Resampler], resamples: int, seed: int) -> list[Floats]:

@@ -9,7 +9,6 @@ Let a be the number of examples ranked above an error. Without ties, the error a
 Tied examples take the mean of φ over the places they share, which has a closed form.
 """
 
-from abc import ABC, abstractmethod
 from functools import lru_cache
 
 import numpy as np
@@ -22,39 +21,11 @@ _TABLE = 1 << 17
 _SERIES = 64
 
 
-class Weights(ABC):
-    """φ at places, and its means over the places of tied examples."""
-
-    @abstractmethod
-    def at(self, place: Ints) -> Floats:
-        """Return φ at the places."""
-
-    @abstractmethod
-    def rise(self, start: Ints, middle: Ints, end: Ints) -> Floats:
-        """Return the mean of φ over [middle, end) minus its mean over [start, end)."""
-
-    @abstractmethod
-    def scale(self, n: int) -> float:
-        """Return what the sum over errors is divided by."""
-
-    @abstractmethod
-    def cost(self, start: Ints, end: Ints, n: int) -> Floats:
-        """Return the mean of φ(n) − φ(a) over the places a in [start, end), none of them empty."""
-
-    @abstractmethod
-    def risk(self, loss: Floats, accepted: Ints, n: int) -> Floats:
-        """Return the risk that the area averages, where `accepted` of n examples cost `loss`."""
-
-    def span(self, start: int, end: int) -> Floats:
-        """Return φ at start, …, end − 1."""
-        return self.at(np.arange(start, end))
-
-
-class Harmonic(Weights):
+class Harmonic:
     """φ(a) = H_a: the weights of AURC."""
 
     def at(self, place: Ints) -> Floats:
-        """Look H_a up where a is small, and sum its series elsewhere."""
+        """Return φ at the places: looked up where a is small, by Stirling's series elsewhere."""
         if place.size == 0 or place.max() < _TABLE:
             return _harmonic_table()[place]
 
@@ -69,22 +40,28 @@ class Harmonic(Weights):
             result[near] = _harmonic_table()[place[near]]
         return result
 
+    def span(self, start: int, end: int) -> Floats:
+        """Return φ at start, …, end − 1."""
+        return _harmonic_table()[start:end] if end <= _TABLE else self.at(np.arange(start, end))
+
     def rise(self, start: Ints, middle: Ints, end: Ints) -> Floats:
-        """Subtract two means H_b − 1 + a (H_b − H_a) / (b − a), whose first terms cancel."""
+        """Return the mean of φ over [middle, end) minus its mean over [start, end).
+
+        A mean is H_b − 1 + a (H_b − H_a) / (b − a): the first terms cancel.
+        """
         return self._mean_above(middle, end) - self._mean_above(start, end)
 
+    def cost(self, start: Ints, end: Ints, n: int) -> Floats:
+        """Return the mean of φ(n) − φ(a) over the places a in [start, end), none of them empty."""
+        return 1 - self._mean_above(start, end) + self._difference(end, np.full_like(end, n))
+
     def scale(self, n: int) -> float:
+        """Return what the sum over errors is divided by."""
         return float(n)
 
     def risk(self, loss: Floats, accepted: Ints, n: int) -> Floats:
+        """Return the risk that the area averages, where `accepted` of n examples cost `loss`."""
         return loss / accepted
-
-    def span(self, start: int, end: int) -> Floats:
-        return _harmonic_table()[start:end] if end <= _TABLE else super().span(start, end)
-
-    def cost(self, start: Ints, end: Ints, n: int) -> Floats:
-        """Subtract from H_n the mean of H_a, whose first terms cancel."""
-        return 1 - self._mean_above(start, end) + self._difference(end, np.full_like(end, n))
 
     def _mean_above(self, start: Ints, end: Ints) -> Floats:
         """Return a (H_b − H_a) / (b − a)."""
@@ -102,27 +79,29 @@ class Harmonic(Weights):
         return difference
 
 
-class Linear(Weights):
-    """φ(a) = a: the weights of AUGRC."""
+class Linear:
+    """φ(a) = a: the weights of AUGRC, whose n risks each divide by n. Methods as of `Harmonic`."""
 
     def at(self, place: Ints) -> Floats:
         return place.astype(np.float64)
 
-    def rise(self, start: Ints, middle: Ints, end: Ints) -> Floats:
-        """Return half of what the range loses at its start."""
-        return (middle - start) / 2
+    def span(self, start: int, end: int) -> Floats:
+        return np.arange(start, end, dtype=np.float64)
 
-    def scale(self, n: int) -> float:
-        """Average n generalised risks, each of which divides by n."""
-        return float(n) ** 2
+    def rise(self, start: Ints, middle: Ints, end: Ints) -> Floats:
+        return (middle - start) / 2
 
     def cost(self, start: Ints, end: Ints, n: int) -> Floats:
         return n - (start + end - 1) / 2
+
+    def scale(self, n: int) -> float:
+        return float(n) ** 2
 
     def risk(self, loss: Floats, accepted: Ints, n: int) -> Floats:
         return loss / n
 
 
+Weights = Harmonic | Linear
 HARMONIC, LINEAR = Harmonic(), Linear()
 
 
