@@ -17,8 +17,7 @@ from snapsure import AES, ScoreTable, compare, eaurc, evaluate
 from snapsure.estimators import Final, registry
 from snapsure.evaluation import Comparison, Splits
 from snapsure.evaluation._archive import open_contest
-from snapsure.metrics._bootstrap import bootstrap_each
-from snapsure.metrics._jackknife import compute_intervals
+from snapsure.metrics._intervals import bootstrap_each, compute_intervals
 
 CONTEST = Path(__file__).parent.parent / "results" / "contest"
 FEW, LEARNERS = (11, 21, 31, 41), ("LES", "PES", "best snapshot")

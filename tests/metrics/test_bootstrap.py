@@ -16,7 +16,7 @@ from snapsure import (
     risk_at_coverage,
 )
 from snapsure.errors import InvalidInput
-from snapsure.metrics._bootstrap import bootstrap_each
+from snapsure.metrics._intervals import bootstrap_each
 from snapsure.metrics._parallel import LONG
 from tests.support.refusals import refuses
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import t
 
 from snapsure import augrc, aurc, bootstrap_difference, eaurc
-from snapsure.metrics._jackknife import FEW, compute_intervals, leave_one_out
+from snapsure.metrics._intervals import FEW, compute_intervals, leave_one_out
 from tests.support.reference import slow_leave_one_out
 
 AREAS = [aurc, eaurc, augrc]

@@ -1,40 +1,10 @@
-"""Working ahead: order, exceptions, and leaving early."""
-
-import threading
-import time
+"""Work on all cores: order, exceptions, and sorting."""
 
 import numpy as np
 import pytest
 
 from snapsure.metrics import _parallel
-from snapsure.metrics._parallel import map_ahead, map_parallel, map_shares, sort_parallel
-
-
-@pytest.mark.parametrize("cores", [1, 2, 8])
-def test_results_come_in_the_order_of_the_items(monkeypatch, cores):
-    monkeypatch.setattr(_parallel, "_cores", lambda: cores)
-
-    def slow_first(i):
-        time.sleep(0.002 * (i % 3 == 0))
-        return i * i
-
-    assert list(map_ahead(slow_first, range(50))) == [i * i for i in range(50)]
-    assert list(map_ahead(slow_first, [])) == []
-
-
-def test_an_exception_comes_after_the_results_before_it():
-    results = map_ahead(lambda i: 1 / (5 - i), range(20))
-    assert [next(results) for _ in range(5)] == [1 / (5 - i) for i in range(5)]
-    with pytest.raises(ZeroDivisionError):
-        next(results)
-
-
-def test_leaving_early_leaves_no_thread():
-    before = {*threading.enumerate()}
-    results = map_ahead(lambda i: i, range(1000))
-    assert next(results) == 0
-    results.close()
-    assert {*threading.enumerate()} <= before
+from snapsure.metrics._parallel import map_parallel, map_shares, sort_parallel
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])

@@ -3,7 +3,7 @@
 The examples of each run are halved: what must learn does so on one half and is judged on the other,
 and the other way round; what learns nothing is judged on the same halves. Examples are resampled
 within halves, the same ones for all methods and for all runs of a data set; with fewer than 50
-errors, each example is left out once instead (`metrics/_jackknife.py`). How far runs differ adds to
+errors, each example is left out once instead (`metrics/_intervals.py`). How far runs differ adds to
 an interval what Student's t makes of so many. The intervals of one run are of its examples alone.
 """
 
@@ -42,8 +42,7 @@ from snapsure.evaluation._protocol import Halves, Protocol
 from snapsure.evaluation._results import Board, Comparison, Result
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval
-from snapsure.metrics._bootstrap import bootstrap_values
-from snapsure.metrics._jackknife import FEW, jackknife_error, leave_one_out
+from snapsure.metrics._intervals import FEW, bootstrap_values, jackknife_error, leave_one_out
 from snapsure.metrics._parallel import LONG, map_parallel
 from snapsure.table import ScoreTable
 

@@ -32,7 +32,7 @@ from snapsure.evaluation._protocol import Halves, Protocol, Splits
 from snapsure.evaluation._results import Board, Comparison, Result
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, aurc, eaurc
-from snapsure.metrics._jackknife import compute_intervals, jackknife_interval
+from snapsure.metrics._intervals import compute_intervals, jackknife_interval
 from snapsure.table import ScoreTable
 
 

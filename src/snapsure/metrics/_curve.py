@@ -16,14 +16,8 @@ from snapsure.metrics._rank import tie_groups
 class RCCurve(NamedTuple):
     """A risk-coverage curve: one entry per distinct κ, with rising coverage.
 
-    Attributes
-    ----------
-    coverage : float array
-        The share of the examples accepted.
-    risk : float array
-        Their mean loss.
-    theta : float array
-        The threshold that accepts them: κ ≥ theta.
+    The threshold `theta` accepts the examples with κ ≥ theta: `coverage` is their share, `risk`
+    their mean loss.
 
     Examples
     --------
@@ -37,19 +31,9 @@ class RCCurve(NamedTuple):
     theta: Floats
 
     def plot(self, name: str = "κ", others: "Mapping[str, RCCurve] | None" = None) -> Display:
-        """Draw risk against coverage, beside other curves if there are any.
+        """Draw risk against coverage under a name, beside `others` of the same examples, by name.
 
-        Parameters
-        ----------
-        name : str
-            The name of this curve.
-        others : mapping of name to RCCurve, optional
-            Curves of the same examples to draw beside it.
-
-        Returns
-        -------
-        Display
-            Notebooks show it; `.save("curves.png")` writes it, or `.svg`, or `.pdf`.
+        Notebooks show the result; `.save("curves.png")` writes it, or `.svg`, or `.pdf`.
         """
         return draw("curves", {name: self, **(others or {})})
 
@@ -57,17 +41,8 @@ class RCCurve(NamedTuple):
 def rc_curve(kappa: ArrayLike, losses: ArrayLike) -> RCCurve:
     """Compute the selective risk against coverage, for every threshold that κ offers.
 
-    Parameters
-    ----------
-    kappa : (n,)
-        Confidence, higher is more confident.
-    losses : (n,)
-        0/1 errors, or any loss ≥ 0.
-
-    Returns
-    -------
-    RCCurve
-        `risk[i]` is the mean loss of the examples with κ ≥ `theta[i]`, `coverage[i]` their share.
+    `risk[i]` is the mean loss of the examples with κ ≥ `theta[i]`, `coverage[i]` their share.
+    `kappa` (n,) is higher for more confident answers; `losses` (n,) are 0/1 errors or any loss ≥ 0.
 
     Examples
     --------

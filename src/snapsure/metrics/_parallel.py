@@ -1,9 +1,8 @@
 """Threads on all cores: NumPy releases the GIL during long calls."""
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from snapsure._types import Array
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# More workers would wait for whoever takes the results, and hold memory meanwhile.
+# More would hold more memory, for little speed.
 _MAX_WORKERS = 7
 # From this many examples on, calls of NumPy are long enough for threads: after every call a thread
 # waits for the GIL.
@@ -22,26 +21,9 @@ LONG = 1 << 16
 _LONG_SORT = 1 << 18
 
 
-def map_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield function(item) for each item, in order, with threads working ahead of the consumer.
-
-    Threads wait for each other at short steps in Python: `function` should spend its time in a few
-    long calls that release the GIL.
-    """
-    workers = max(1, min(_cores() - 1, _MAX_WORKERS))
-    results: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        for item in items:
-            results.append(pool.submit(function, item))
-            if len(results) > workers + 1:
-                yield results.popleft().result()
-        while results:
-            yield results.popleft().result()
-
-
 def map_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Return function(item) for each item, computed on all cores."""
-    with ThreadPoolExecutor(min(_cores(), _MAX_WORKERS)) as pool:
+    with ThreadPoolExecutor(_workers()) as pool:
         return list(pool.map(function, items))
 
 
@@ -49,14 +31,14 @@ def map_shares(
     function: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
 ) -> list[Result]:
     """Return function(items), with each core taking one share of the items; order is kept."""
-    share = max(1, -(-len(items) // min(_cores(), _MAX_WORKERS)))
+    share = max(1, -(-len(items) // _workers()))
     shares = [items[low : low + share] for low in range(0, len(items), share)]
     return [result for part in map_parallel(function, shares) for result in part]
 
 
 def sort_parallel(values: Array) -> None:
     """Sort (n,) in place: partition it about its middle, then sort the sides in parallel."""
-    workers = min(_cores(), _MAX_WORKERS)
+    workers = _workers()
     if workers == 1 or values.size < _LONG_SORT:
         values.sort()
         return
@@ -67,6 +49,10 @@ def sort_parallel(values: Array) -> None:
             list(pool.map(lambda piece: piece.partition(piece.size // 2), pieces))
             pieces = [half for piece in pieces for half in np.split(piece, [piece.size // 2])]
         list(pool.map(lambda piece: piece.sort(), pieces))
+
+
+def _workers() -> int:
+    return min(_cores(), _MAX_WORKERS)
 
 
 def _cores() -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from snapsure._types import Array, Bools, Floats, Ints, Losses, Metric
 from snapsure.errors import InvalidInput
 from snapsure.metrics._areas import augrc, aurc, eaurc, naurc
-from snapsure.metrics._parallel import LONG, map_ahead, map_shares
+from snapsure.metrics._parallel import LONG, map_shares
 from snapsure.metrics._probability import brier, log_losses, nll, squared_distances
 from snapsure.metrics._rank import rank_by_kappa
 from snapsure.metrics._weights import HARMONIC, LINEAR
@@ -241,10 +241,8 @@ def resample(resamplers: Sequence[Resampler], resamples: int, seed: int) -> list
 
         # On short calls threads would wait for each other.
         values = map_shares(count_batches, batches) if n >= LONG else count_batches(batches)
-    else:  # threads draw, but only this one calls the metric, which may be the user's
-        draws = map_ahead(
-            lambda stream: RowStream(stream[1], n).draw(np.empty((stream[0], n), np.int64)), streams
-        )
+    else:  # no threads: the metric may be the user's
+        draws = (RowStream(seed, n).draw(np.empty((size, n), np.int64)) for size, seed in streams)
         values = [[each.values(rows) for each in resamplers] for rows in draws]
     return [np.concatenate(each) for each in zip(*values, strict=True)]
 

@@ -1,12 +1,11 @@
 """Metrics of a stream in fixed memory.
 
-A sketch counts right and wrong answers in fixed bins of κ. Counts of several streams add up, so
-the order of merges changes no bit. The order within a bin is unknown: its best and worst case bound
-the areas.
+A sketch counts right and wrong answers in fixed bins of κ. The order within a bin is unknown: its
+best and worst case bound the areas.
 
-Bins are fine where κ crowds. The bits of a float, read as an integer, rise evenly through each
-octave and on into the next: cuts by them are fine near 0 and near 1, where a confident network has
-most of its examples. Even cuts of [0, 1] make the middle fine as well.
+The bits of a float, read as an integer, rise evenly through each octave and on into the next: cuts
+by them are fine near 0 and near 1, where a confident network has most of its examples. Even cuts of
+[0, 1] make the middle fine as well.
 """
 
 from functools import lru_cache
@@ -16,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from snapsure import _validate
-from snapsure._types import Array, Floats, Ints
+from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
-from snapsure.metrics._bootstrap import Interval
 from snapsure.metrics._curve import RCCurve
+from snapsure.metrics._intervals import Interval
 from snapsure.metrics._weights import HARMONIC
 
 # Of each 256 bins, 128 are cut evenly, 76 cut the octaves of κ from 2⁻⁷⁷ to 1/2, and 52 those of
@@ -48,11 +47,6 @@ class RiskCoverageSketch:
     ----------
     bins : power of two ≥ 256
         16 bytes each: 1 MiB by default, for any number of examples.
-
-    Raises
-    ------
-    InvalidInput
-        For a number of bins that is not a power of two, or below 256.
 
     Examples
     --------
@@ -135,11 +129,6 @@ class RiskCoverageSketch:
         errors : (n,) or one number
             0 (right) or 1 (wrong).
 
-        Raises
-        ------
-        InvalidInput
-            For κ outside [0, 1], losses other than 0/1, NaN, empty input, shapes that differ.
-
         Examples
         --------
         >>> sketch = RiskCoverageSketch()
@@ -148,8 +137,10 @@ class RiskCoverageSketch:
         >>> sketch.n, sketch.errors
         (3, 1)
         """
-        scores = _validate.probabilities(_column(kappa, "kappa"), "kappa")
-        wrong = _validate.errors(_column(errors, "errors"), scores.shape)
+        scores = np.atleast_1d(_validate.numbers(kappa, "kappa"))
+        scores = _validate.probabilities(scores, "kappa")
+        wrong = np.atleast_1d(_validate.numbers(errors, "errors"))
+        wrong = _validate.errors(wrong, scores.shape)
         cells = self._state.reshape(-1)
         for low in range(0, scores.size, _BLOCK):
             part = slice(low, low + _BLOCK)
@@ -198,11 +189,6 @@ class RiskCoverageSketch:
         m is the fullest bin's share of the n examples. Both include 10⁻¹² of the error rate for
         rounding. A bin that fits a single float64, such as κ = 1, holds true ties and widens
         nothing.
-
-        Returns
-        -------
-        Interval
-            (estimate, low, high)
 
         Examples
         --------
@@ -270,10 +256,9 @@ class RiskCoverageSketch:
         n, errors, end = self.n, wrong[has_errors], np.cumsum(size)[has_errors]
         start = end - size[has_errors]
 
-        best: Floats | float = 0.0
-        if excess:  # the best order puts all errors last
-            last = n - errors.sum() + np.cumsum(errors)
-            best = HARMONIC.cost(last - errors, last, n)
+        # The best order puts all errors last.
+        last = n - errors.sum() + np.cumsum(errors)
+        best = HARMONIC.cost(last - errors, last, n) if excess else 0.0
 
         # A bin that holds one float64 alone: its examples are truly tied.
         starts = _bin_starts(self.bins)
@@ -319,10 +304,6 @@ def _unit_and_shift(bins: int) -> tuple[int, int]:
     """Return the bins per octave, and how many bits of a float their cuts ignore."""
     unit = bins // _MIN_BINS
     return unit, 53 - unit.bit_length()
-
-
-def _column(value: ArrayLike, name: str) -> Array:
-    return np.atleast_1d(_validate.numbers(value, name))
 
 
 def _refuse_too_many(examples: int) -> None:
