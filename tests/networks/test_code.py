@@ -131,3 +131,20 @@ def test_what_a_network_counts_while_it_runs_does_not_count():
     before = model_digest(model)
     model(torch.ones(1, 4))
     assert model_digest(model) == before
+
+
+def test_objects_that_answer_any_name_are_no_error():
+    class Config(dict):
+        __getattr__ = dict.__getitem__
+
+    class Anything:
+        def __getattr__(self, name):
+            return self
+
+        def __call__(self):
+            return self
+
+    names = {"config": Config(width=3), "anything": Anything()}
+    exec("def forward(self, x):\n    return x * config.width if anything else x", names)
+    kind = type("Configured", (nn.Module,), {"forward": names["forward"]})
+    assert model_digest(kind()) == model_digest(kind())

@@ -37,9 +37,12 @@ def _read(part: Any, known: set[int]) -> Iterator[str]:
     """Yield the source of a function, or of all methods of a class, and of what they use."""
     if isinstance(part, property):
         part = part.fget
-    part = getattr(part, "__func__", part)  # of a static method or a class method
-    part = inspect.unwrap(part) if callable(part) else part
-    package = (getattr(part, "__module__", None) or "").partition(".")[0]
+    try:
+        part = getattr(part, "__func__", part)  # of a static method or a class method
+        part = inspect.unwrap(part) if callable(part) else part
+        package = (getattr(part, "__module__", None) or "").partition(".")[0]
+    except Exception:  # an object with a __getattr__ of its own, such as a configuration
+        return
     if not isinstance(part, type | FunctionType) or package in _OTHERS or id(part) in known:
         return
     known.add(id(part))
