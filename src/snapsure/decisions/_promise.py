@@ -1,29 +1,30 @@
 """Prove which thresholds keep a risk, by exact binomial tests from the most confident example on.
 
-Tied examples are accepted together: a threshold accepts one group of ties and everything above it.
-"Its risk exceeds the limit r" is rejected where so few errors would be rare: an exact binomial
-p-value of at most the delta at hand. Rungs are fixed before these examples are looked at: numbers
-of accepted examples that each add a share of delta, all shares together being delta.
-
-- A walk starts at a rung where the rung's own share proves it. Two tests must pass: one of the
-  rung's first examples, in which a tie that the rung cuts counts its errors first and the very last
-  example is not counted as right (its place chose it); and one of the whole tie.
-- A proved threshold passes its delta on to the next one, and each further rung adds its share.
-- At a threshold that is not proved, the delta carried so far is lost.
-
 This is the fallback procedure (Wiens 2003, "A fixed sequence Bonferroni procedure for testing
 multiple endpoints") with rungs at order statistics.
+
+1. Fixed before looking: the limit r, and rungs. A rung is a number of accepted examples that adds a
+   share of delta; all shares together are delta.
+2. One walk down. A threshold is proved where so few errors would have probability at most the
+   delta at hand if its risk were r. It passes its delta on to the next one, and each further rung
+   adds its share. At a threshold that is not proved, the delta carried so far is lost; the next
+   rung whose own share suffices starts again.
+3. Ties are accepted together: a threshold accepts one tie and everything above it. To start at a
+   rung, two tests must pass: one of the rung's first examples, in which a tie that the rung cuts
+   counts its errors first and the very last example is not counted as right (its place chose it);
+   and one of the whole tie.
 
 Theorem. The deployed threshold has a risk above r with probability at most delta.
 
 Proof. Order ties at random, by (score, uniform number), so that R(x), the risk of what lies above
-place x, is continuous. Call a place bad where R(x) ≥ r. The places that are not bad form open
-intervals; let (top, bottom) be one of them, and N(x) the number of examples above x. Consider the
-first bad place that is proved.
+place x, is continuous. Taking errors first within a tie is stricter than any order, and so than
+this one. Call a place bad where R(x) ≥ r. The places that are not bad form open intervals; let
+(top, bottom) be one of them, and N(x) the number of examples above x. Consider the first bad place
+that is proved.
 
-1. It is the place x of a rung, with nothing carried. Given x, the examples above it are independent
+a. It is the place x of a rung, with nothing carried. Given x, the examples above it are independent
    with risk R(x) ≥ r, so the first test passes with probability at most that rung's share.
-2. Or a walk came to it from such an interval. It carries at most the shares of the rungs inside,
+b. Or a walk came to it from such an interval. It carries at most the shares of the rungs inside,
    those whose count lies in (N(top), N(bottom)], as nothing was carried at `top`. By continuity
    R(bottom) = r, and R(top) = r (or nothing lies above it). Hence examples between the two are
    wrong with probability r as well, and the number of errors above `bottom` is independent of
@@ -31,11 +32,12 @@ first bad place that is proved.
    Where the walk tests only the end of a tie that contains `bottom`, the examples between have a
    risk of at least r in place of what lies above them, which makes errors more frequent still.
 
-Each rung is counted once, in 1 or in 2, so the probabilities add up to at most the sum of all
-shares. Taking errors first within a tie is stricter than any order, and so than a random one. ∎
+Each rung is counted once, in a or in b: by the union bound, the probabilities add up to at most the
+sum of all shares, which is delta. ∎
 
-With further risks a threshold is proved where each risk is proved at the full delta (an
-intersection-union test). Step 2 then needs that the risks do not fall as more is accepted.
+Several risks: a threshold is proved where each risk is proved at the full delta (an
+intersection-union test). Step b then needs that the risks do not fall as more is accepted.
+Several samples share delta by `prove_together`, and `find_smallest` has a proof of its own.
 """
 
 import math

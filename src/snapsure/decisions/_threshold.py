@@ -209,16 +209,23 @@ class Threshold:
 
         if groups is not None and limit != SMALLEST:
             which = _validate.groups(groups, score.shape, of="confidence")
-            thetas = _prove_groups(score, wrong, which, limit, delta, small)
-            chosen = cls(max(thetas.values()), 0.0, risk=limit, delta=delta, groups=thetas)
-            chosen.n, chosen.coverage = score.size, float(chosen.accepts(score, which).mean())
-            chosen.groups_are = groups_are
             _validate.choice(groups_are, ("given", "classes"), "groups_are")
             if groups_are == "classes" and which.dtype.kind == "U":
                 raise InvalidInput(
                     f"`groups` must be numbers of classes, got strings such as {str(which[0])!r}. "
                     'Pass the predicted labels, or groups_are="given".'
                 )
+            thetas = _prove_groups(score, wrong, which, limit, delta, small)
+            chosen = cls(
+                max(thetas.values()),
+                0.0,
+                risk=limit,
+                delta=delta,
+                n=score.size,
+                groups=thetas,
+                groups_are=groups_are,
+            )
+            chosen.coverage = float(chosen.accepts(score, which).mean())
             return chosen
 
         further = _validate_within(within or {}, score.shape)
