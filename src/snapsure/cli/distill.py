@@ -51,7 +51,7 @@ def distill(
     labels: Annotated[
         float,
         typer.Option(help="Weight of the labels in the loss, in [0, 1); 0 learns from none."),
-    ] = 0.5,
+    ] = 0.75,
     start: Annotated[
         float, typer.Option(help="Use snapshots from this fraction of the training on.")
     ] = 0.4,

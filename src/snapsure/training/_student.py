@@ -158,7 +158,7 @@ class Student:
         data: Any,
         out: str | Path,
         *,
-        labels: float = 0.5,
+        labels: float = 0.75,
         start: float = 0.4,
         unlabelled: Any = None,
         epochs: int = 30,
