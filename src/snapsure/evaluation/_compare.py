@@ -27,19 +27,17 @@ from snapsure.evaluation._engine import (
     Methods,
     Trial,
     bootstrap_p,
+    check_table,
     correct,
-    describe,
     find_methods,
     find_outcome,
     list_candidates,
     percent_saved,
-    refuse_few,
-    refuse_other_kappas,
     try_all,
     write_verdict,
 )
 from snapsure.evaluation._protocol import Halves, Protocol
-from snapsure.evaluation._results import Board, Comparison, Result
+from snapsure.evaluation._results import Board, Comparison, Result, name_reference
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval
 from snapsure.metrics._intervals import FEW, bootstrap_values, jackknife_error, leave_one_out
@@ -121,7 +119,7 @@ def compare(
         kappa = next(iter(groups.values()))[0].table.names[0]
     for name, some in groups.items():
         for i, run in enumerate(some):
-            refuse_other_kappas(run.table, [kappa], f"`runs[{name!r}]` (run {i})")
+            check_table(run.table, [kappa], FEWEST, f"`runs[{name!r}]` (run {i})")
     protocol = Halves(seed) if protocol is None else protocol
 
     contests = {
@@ -171,7 +169,6 @@ def _group_runs(runs: Runs | Mapping[str, Runs]) -> dict[str, list[Run]]:
                 )
             run = Run(run) if isinstance(run, ScoreTable) else run
             groups[name].append(run)
-            refuse_few(run.table, FEWEST, f"`runs[{name!r}]` (run {i})")
             if not np.array_equal(run.y, groups[name][0].y):
                 raise InvalidInput(
                     f"`runs[{name!r}]` must be of the same examples, got other labels in run {i} "
@@ -357,7 +354,7 @@ def make_board(
         saved = (change.estimate, change.high, change.low)
         gain = Interval(*(0.0 - _percent(end) for end in saved))
         outcome = "reference" if i == base else find_outcome(change, float(corrected[i]))
-        verdict = write_verdict(outcome, gain.estimate, describe(*reference))
+        verdict = write_verdict(outcome, gain.estimate, name_reference(reference[0], kappa))
         if i == best:
             verdict += "; the best here"
         elif p_of_best[i] >= SIGNIFICANT:

@@ -18,7 +18,7 @@ from snapsure.decisions import Platt
 from snapsure.errors import InvalidInput
 from snapsure.estimators import LES, Estimator, Final, registry
 from snapsure.estimators._search import Search
-from snapsure.estimators.registry import FINAL, Method
+from snapsure.estimators.registry import Method
 from snapsure.evaluation._protocol import Protocol
 from snapsure.evaluation._results import Outcome
 from snapsure.evaluation._run import Run
@@ -94,18 +94,14 @@ def find_methods(methods: Methods, others: Iterable[str] = ()) -> list[Method]:
     return found
 
 
-def refuse_few(table: ScoreTable, fewest: int, argument: str) -> None:
-    """Refuse a table with fewer right or wrong examples; `argument` names the table."""
+def check_table(table: ScoreTable, kappas: Iterable[str], fewest: int, argument: str) -> None:
+    """Refuse a table with fewer right or wrong examples, or without one of these κ."""
     wrong, n = int(table.errors.sum()), table.errors.size
     if min(wrong, n - wrong) < fewest:
         raise InvalidInput(
             f"{argument} must have at least {fewest} wrong and {fewest} right examples, got "
             f"{wrong} wrong of {n}. Score more examples."
         )
-
-
-def refuse_other_kappas(table: ScoreTable, kappas: Iterable[str], argument: str) -> None:
-    """Refuse a table without one of these κ; `argument` names the table."""
     for kappa in kappas:
         if kappa not in table.names:
             raise InvalidInput(
@@ -257,10 +253,3 @@ def write_verdict(outcome: Outcome, saved: float | None, reference: str, of: str
     if outcome == "no difference" or saved is None:
         return f"no significant difference from {reference}"
     return f"{outcome} than {reference} by {abs(saved):.1f} %{of}"
-
-
-def describe(method: str, kappa: str | None) -> str:
-    """Name a reference in a sentence: "the final softmax", "AES of softmax"."""
-    if method == FINAL:
-        return f"the final {kappa}"
-    return method if kappa is None else f"{method} of {kappa}"

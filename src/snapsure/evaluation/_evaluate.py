@@ -14,7 +14,7 @@ from snapsure.evaluation._engine import (
     Candidate,
     Methods,
     Trial,
-    describe,
+    check_table,
     find_methods,
     find_outcome,
     judge_all,
@@ -22,14 +22,12 @@ from snapsure.evaluation._engine import (
     mean_interval,
     mean_numbers,
     percent_saved,
-    refuse_few,
-    refuse_other_kappas,
     standard_error,
     try_all,
     write_verdict,
 )
 from snapsure.evaluation._protocol import Halves, Protocol, Splits
-from snapsure.evaluation._results import Board, Comparison, Result
+from snapsure.evaluation._results import Board, Comparison, Result, name_reference
 from snapsure.evaluation._run import Run
 from snapsure.metrics import Interval, aurc, eaurc
 from snapsure.metrics._intervals import compute_intervals, jackknife_interval
@@ -92,8 +90,7 @@ def evaluate(
     some = [tables] if isinstance(tables, ScoreTable) else list(tables)
     names = some[0].names if kappa is None else [kappa] if isinstance(kappa, str) else kappa
     for i, table in enumerate(some):
-        refuse_other_kappas(table, names, f"`tables` (table {i})")
-        refuse_few(table, 1, f"`tables` (table {i})")
+        check_table(table, names, 1, f"`tables` (table {i})")
     protocol = Splits(seed=seed) if protocol is None else protocol
     resamples = _validate.count(resamples, "resamples")
     chosen = _find_methods(methods)
@@ -150,8 +147,8 @@ def confidences(
     >>> {name: p.shape for name, p in confidences(table, methods=["final", "LES"]).items()}
     {'final': (400,), 'LES': (400,)}
     """
-    refuse_few(table, FEWEST, "`table`")
     name = table.names[0] if kappa is None else kappa
+    check_table(table, [name], FEWEST, "`table`")
     run = Run(_select_kappa(table, name))
     every = list_candidates(run, _find_methods(methods), [name], single=True)
     candidates = [one for one in every if not one.is_other]  # averaged weights answer otherwise
@@ -233,7 +230,7 @@ def compare_with_final(
             gain = Interval(saved, -100 * difference.high / area, -100 * difference.low / area)
         outcome = "reference" if i == base else find_outcome(difference)
         of = " of AURC" if candidate.is_other else ""
-        verdict = write_verdict(outcome, saved, describe(FINAL, kappa), of)
+        verdict = write_verdict(outcome, saved, name_reference(FINAL, kappa), of)
         if candidate.is_other:
             wrong, before = numbers["error"], reference["error"]
             verdict += f"; its own answers: {wrong:.1%} wrong instead of {before:.1%}"

@@ -1,11 +1,12 @@
 """Results of an evaluation: a `Result` per method, in a `Board`, in a `Comparison` of boards."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from snapsure import _display
 from snapsure.errors import InvalidInput
+from snapsure.estimators.registry import FINAL
 from snapsure.metrics import Interval
 
 Outcome = Literal["reference", "better", "worse", "no difference"]
@@ -60,19 +61,17 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers and words, for JSON."""
-        intervals = {name: getattr(self, name) for name in _INTERVALS}
-        return asdict(self) | {
-            name: None if ends is None else ends._asdict() for name, ends in intervals.items()
+        return {
+            name: value._asdict() if isinstance(value, Interval) else value
+            for name, value in vars(self).items()
         }
 
     def flat(self) -> dict[str, Any]:
         """Return one row of a table: an interval is three columns, gains of runs are left out."""
         row: dict[str, Any] = {}
-        for name, value in self.as_dict().items():
+        for name, value in vars(self).items():
             if name in _INTERVALS:
-                ends = value or dict.fromkeys(Interval._fields)
-                row[name] = ends["estimate"]
-                row |= {f"{name}_{end}": ends[end] for end in ("low", "high")}
+                row[name], row[f"{name}_low"], row[f"{name}_high"] = value or (None, None, None)
             elif name != "gains":
                 row[name] = value
         return row
@@ -90,8 +89,8 @@ class Board:
     >>> import numpy as np
     >>> from snapsure import ScoreTable, evaluate
     >>> kappa = np.random.default_rng(0).random((10, 400))
-    >>> result = evaluate(ScoreTable.from_kappa(kappa, errors=kappa.mean(axis=0) < 0.4))
-    >>> board = result.boards["softmax"]
+    >>> table = ScoreTable.from_kappa(kappa, errors=kappa.mean(axis=0) < 0.4)
+    >>> board = evaluate(table).boards["softmax"]
     >>> board.reference, board["AES"].outcome
     ('final', 'better')
     """
@@ -124,25 +123,19 @@ class Board:
     @property
     def reference_label(self) -> str:
         """The reference in a sentence: "the final softmax", or the method's name."""
-        return f"the final {self.kappa}" if self.reference == "final" else self.reference
+        return name_reference(self.reference, self.kappa)
 
     def label(self, row: Result) -> str:
         """Name a row for people: "AES", or "AES of entropy" for another κ than the reference's."""
         return row.method if row.kappa in (None, self.kappa) else f"{row.method} of {row.kappa}"
 
     def __getitem__(self, key: Key) -> Result:
-        """Return the result of a method.
-
-        Raises
-        ------
-        InvalidInput
-            If the board has no such method; the message lists those it has.
-        """
+        """Return the result of a method; an unknown one is refused with a list of those there."""
         return _find(self.rows, key, self.kappa)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers and words, for JSON."""
-        return {**asdict(self), "rows": [row.as_dict() for row in self.rows]}
+        return {**vars(self), "rows": [row.as_dict() for row in self.rows]}
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,16 +144,6 @@ class Comparison:
 
     `result["AES"]` is a method on the first κ, `result["AES", "entropy"]` on another; of several
     data sets, over all of them. `print(result)` shows the boards.
-
-    On the board over all data sets, gains are geometric means of the data sets' ratios, each
-    counting the same; all else is a plain mean.
-
-    Attributes
-    ----------
-    boards : mapping of str to Board
-        By the name of the data set, or of the κ. `board.rows` are its methods.
-    pooled : Board or None
-        Over all data sets.
 
     Examples
     --------
@@ -172,25 +155,20 @@ class Comparison:
     (['softmax'], 'AES')
     """
 
-    boards: Mapping[str, Board]
+    boards: Mapping[str, Board]  # by the name of the data set, or of the κ
+    # Over all data sets: gains are geometric means of the data sets' ratios, each counting the
+    # same; all else is a plain mean.
     pooled: Board | None
 
     def __repr__(self) -> str:
         """Name the boards and count the methods; `print` shows the numbers."""
-        names = ", ".join(self.boards)
-        return f"<Comparison: {names}; {len(self.every[0].rows)} methods>"
+        return f"<Comparison: {', '.join(self.boards)}; {len(self.every[0].rows)} methods>"
 
     def __str__(self) -> str:
         return _display.to_html("comparison text", self)
 
     def __getitem__(self, key: Key) -> Result:
-        """Return the result of a method.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no such method; the message lists those there are.
-        """
+        """Return the result of a method; an unknown one is refused with a list of those there."""
         boards = self.every if self.pooled is None else [self.pooled]
         rows = [row for board in boards for row in board.rows]
         return _find(rows, key, boards[0].kappa)
@@ -208,7 +186,7 @@ class Comparison:
     @property
     def every(self) -> list[Board]:
         """All boards, the one over all data sets first."""
-        return [*([] if self.pooled is None else [self.pooled]), *self.boards.values()]
+        return [*([self.pooled] if self.pooled else []), *self.boards.values()]
 
     def to_frame(self) -> Any:
         """Return all results as a `pandas.DataFrame`, indexed by board, method and κ.
@@ -234,12 +212,17 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers and words, for JSON."""
-        boards = [*self.boards.values(), *([] if self.pooled is None else [self.pooled])]
+        boards = [*self.boards.values(), *([self.pooled] if self.pooled else [])]
         return {
             "level": self.level,
             "resamples": self.resamples,
             "boards": [board.as_dict() for board in boards],
         }
+
+
+def name_reference(method: str, kappa: str) -> str:
+    """Name a method on the reference's κ in a sentence: "the final softmax", "AES"."""
+    return f"the final {kappa}" if method == FINAL else method
 
 
 def _find(rows: Sequence[Result], key: Key, first: str) -> Result:
@@ -254,8 +237,9 @@ def _find(rows: Sequence[Result], key: Key, first: str) -> Result:
         raise InvalidInput(
             f"The method must be one of {methods}, got {method!r}. Choose one of these."
         )
-    if None in same or kappa in same:
-        return same[kappa] if kappa in same else same[None]
+    for found in (kappa, None):
+        if found in same:
+            return same[found]
     raise InvalidInput(
         f"The κ of {method} must be one of {', '.join(map(str, same))}, got {kappa!r}. "
         "Choose one of these."

@@ -199,7 +199,7 @@ def tabulate_board(board: Board, comparison: Comparison) -> Table:
     title = (
         f"{board.name}: {runs}, {board.examples:,} examples. Areas × 10³. Gain: percent less "
         f"{board.measure} than {board.reference_label} on the same examples, with "
-        f"{comparison.level:.0%} intervals of {comparison.resamples:,} paired resamples."
+        f"{comparison.level:.0%} intervals."
     )
     if any(row.p_holm is not None for row in board.rows):
         title += " p is corrected by Holm."
