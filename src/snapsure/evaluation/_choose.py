@@ -37,30 +37,6 @@ _LARGE, _EFFORT, _EFFORT_LARGE = 100_000, (10, 1000), (3, 200)
 class Choice:
     """What `choose` found: a method ready to deploy, and why it was chosen.
 
-    Attributes
-    ----------
-    method : str
-        The method's name. Averaged weights give answers of their own, not the final network's.
-    kappa : str
-        The κ that it works on.
-    estimator : Estimator
-        The method, fitted on the examples `learn`.
-    calibration : Platt or None
-        Maps the estimator's confidence to a probability; None if it is a probability already.
-    reason : str
-        Why this method, in one sentence.
-    candidates : sequence of Result
-        The methods within the budget of passes, the best first.
-    learn, rest : (n,) int arrays
-        The examples that chose and fitted the method, and those that nothing was fitted on.
-    threshold : Threshold or None
-        Keeps the promised risk; None without a risk.
-    accepted : float or None
-        The share of the examples `rest` that the threshold accepts.
-    final_accepted : float or None
-        The share that the final softmax alone accepts, if all examples prove the same risk for it
-        and nothing is chosen; None if they cannot.
-
     Examples
     --------
     >>> kappa = np.random.default_rng(0).random((10, 400))
@@ -70,16 +46,18 @@ class Choice:
     (True, None)
     """
 
-    method: str
-    kappa: str
-    estimator: Estimator
-    calibration: Platt | None
-    reason: str
-    candidates: Sequence[Result]
-    learn: Ints
-    rest: Ints
-    threshold: Threshold | None = None
-    accepted: float | None = None
+    method: str  # averaged weights give answers of their own, not the final network's
+    kappa: str  # that it works on
+    estimator: Estimator  # fitted on the examples `learn`
+    calibration: Platt | None  # maps its confidence to a probability; None if it is one already
+    reason: str  # why this method, in one sentence
+    candidates: Sequence[Result]  # within the budget of passes, the best first
+    learn: Ints  # the examples that chose and fitted the method
+    rest: Ints  # the examples that nothing was fitted on
+    threshold: Threshold | None = None  # keeps the promised risk; None without a risk
+    accepted: float | None = None  # the share of `rest` that the threshold accepts
+    # The same of the final softmax alone, if all examples test it and nothing is chosen; None if
+    # they cannot promise the risk.
     final_accepted: float | None = None
 
     def confidence(self, table: ScoreTable) -> Floats:
@@ -106,15 +84,9 @@ class Choice:
         1 − delta together, so the one that accepts more of `rest` is deployed ("smallest": the one
         of the smaller risk). `method` and `reason` say which.
 
-        Parameters
-        ----------
-        table : ScoreTable
-            The table that the choice was made from.
-        risk, delta
-            As in `Threshold.at_risk`.
-        risk_is_fixed : bool
-            False if `risk` was chosen by looking at the examples `learn`. Then these cannot test
-            anything, and `rest` tests the chosen method at delta.
+        `table` is the one that the choice was made from. Pass `risk_is_fixed=False` if `risk` was
+        chosen by looking at the examples `learn`: these cannot test anything then, and `rest` tests
+        the chosen method at delta.
 
         Raises
         ------
@@ -277,7 +249,7 @@ def choose_estimator(
     if answers == "any":
         table.only_averaged()  # refuses a table without averaged weights
         candidates.append(Candidate(AVERAGED, None, is_other=True))
-    splits, resamples = choose_effort(table.errors.size)
+    splits, resamples = _EFFORT if table.errors.size <= _LARGE else _EFFORT_LARGE
     protocol = Splits(splits, seed=seed)
     results = compare_with_final(kappa, candidates, [run], protocol, resamples, _LEVEL, seed)
     most = float("inf") if passes is None else passes
@@ -314,11 +286,6 @@ def choose_estimator(
         learn=np.arange(table.errors.size),
         rest=np.arange(0),
     )
-
-
-def choose_effort(n: int) -> tuple[int, int]:
-    """Return how many splits and resamples compare methods on n examples."""
-    return _EFFORT if n <= _LARGE else _EFFORT_LARGE
 
 
 def _list_candidates(run: Run, kappa: str, passes: int | None) -> list[Candidate]:

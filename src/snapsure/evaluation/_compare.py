@@ -69,18 +69,17 @@ def compare(
 
     Parameters
     ----------
-    runs : ScoreTable, Run, a sequence of them, or a mapping of data sets to these
-        Several runs of a data set must be of the same examples: seeds of one training.
-    reference : str
-        The method that the others are compared with.
-    kappa : str, optional
-        The κ of the reference; the table's first if not given.
-    methods : sequence of str or Method, optional
+    runs
+        Tables or runs, by data set if there are several. Several runs of a data set must be of the
+        same examples: seeds of one training.
+    reference, kappa
+        The method that the others are compared with, and its κ: the table's first if not given.
+    methods
         Registered methods by name, others, and names of the runs' other scores; all if not given.
     metric : "eaurc", "aurc" or "augrc"
         What ranks the methods. E-AURC compares a ranking with the best one of the same classifier;
         to compare classifiers with different errors, rank by AURC.
-    protocol : Protocol, optional
+    protocol
         Which examples methods learn from and are judged on; `Halves(seed)` if not given.
     correction : "holm" or "none"
         How p-values are corrected for the number of methods.

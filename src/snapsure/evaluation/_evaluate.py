@@ -56,13 +56,13 @@ def evaluate(
 
     Parameters
     ----------
-    tables : ScoreTable or sequence of them
+    tables
         With labels. Several are seeds of one training: results are means over them.
-    kappa : str or sequence of str, optional
-        Which κ; all if not given.
-    methods : sequence of str or Method, optional
+    kappa
+        One or several κ; all if not given.
+    methods
         Registered methods by name, or others; those that `choose` may deploy if not given.
-    protocol : Protocol, optional
+    protocol
         `Splits(count=10, share=0.7, seed=seed)` if not given.
     resamples, level, seed
         Of the paired bootstrap over the examples. Intervals of fewer than 50 errors are of the
@@ -71,7 +71,7 @@ def evaluate(
     Returns
     -------
     Comparison
-        A board per κ. `result["AES"]` is a method on the first κ.
+        A board per κ.
 
     Raises
     ------
@@ -118,16 +118,8 @@ def confidences(
     probability, are fitted on one half and answer for the other: no example is judged by what was
     fitted on it.
 
-    Parameters
-    ----------
-    table : ScoreTable
-        With labels.
-    kappa : str, optional
-        Which κ; the table's first if not given.
-    methods : sequence of str or Method, optional
-        As for `evaluate`.
-    seed : int
-        Of the halves.
+    `methods` are as for `evaluate`, and `seed` is of the halves. Without `kappa`, the table's first
+    κ is used.
 
     Returns
     -------
@@ -164,12 +156,11 @@ def confidences(
 
 def _find_methods(methods: Methods | None) -> list[Method]:
     """Look up methods, "final" among them; the candidates of `choose` if none are given."""
-    every = map(registry.get, registry.names())
     if methods is None:
-        return [method for method in every if method.is_candidate]
+        return [method for method in map(registry.get, registry.names()) if method.is_candidate]
     found = find_methods(methods)
-    final = [] if any(method.name == FINAL for method in found) else [registry.get(FINAL)]
-    return [*final, *found]
+    has_final = any(method.name == FINAL for method in found)
+    return found if has_final else [registry.get(FINAL), *found]
 
 
 def _select_kappa(table: ScoreTable, name: str) -> ScoreTable:

@@ -35,14 +35,8 @@ def trajectories(kappa: ArrayLike, errors: ArrayLike, fraction: float = 0.5) -> 
     κ of the final snapshot forms the groups, ties at their edge included. Errors are always those
     of the final classifier.
 
-    Parameters
-    ----------
-    kappa : (T, n)
-        κ of every snapshot, the final one last.
-    errors : (n,)
-        Where the final classifier is wrong.
-    fraction : float
-        Size of each group; the paper uses 0.01 for κ and 0.5 for E-AURC.
+    `kappa` is (T, n), the final snapshot last, and `errors` (n,). `fraction` is the size of each
+    group; the paper uses 0.01 for κ and 0.5 for E-AURC.
 
     Examples
     --------
