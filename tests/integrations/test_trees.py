@@ -320,7 +320,7 @@ def test_evaluated_from_the_command_line(tmp_path):
     command = "from snapsure.cli import app; app()"
     told = run(command, "evaluate", tmp_path / "scores", "--splits", 1, "--json")
     content = json.loads(told.stdout)
-    assert (content["points"], content["snapshots"]) == (len(y), ROUNDS)
+    assert (content["examples"], content["snapshots"]) == (len(y), ROUNDS)
     assert content["boards"][0]["rows"][0]["eaurc"] == eaurc(
         table.kappa("softmax")[-1], table.errors
     )

@@ -1,9 +1,6 @@
 """What the callbacks of all frameworks share."""
 
-from collections.abc import Mapping
 from pathlib import Path
-
-from torch import Tensor, nn
 
 from snapsure._types import Precision
 from snapsure.errors import InvalidInput
@@ -43,7 +40,3 @@ class Recording:
                 "training."
             )
         self.store.rewind(done)
-
-    def _record(self, model: nn.Module | Mapping[str, Tensor], epoch: int) -> None:
-        """Take a snapshot if the schedule wants this epoch."""
-        self._recorder.record(model, epoch)

@@ -6,7 +6,6 @@ A pipeline has the stages of its last step, a search those of the best model tha
 """
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,8 +21,9 @@ from snapsure.errors import InvalidInput
 from snapsure.integrations.trees import (
     choose_stages,
     find_classes,
+    flatten,
     is_boosted,
-    predict_classes,
+    pick_stages,
     refuse_no_refit,
     score_stages,
 )
@@ -32,74 +32,50 @@ from snapsure.table import ScoreTable
 _NO_PROBABILITIES = "Choose another, or wrap it in CalibratedClassifierCV."
 
 
-class Stages(ABC):
-    """A trained classifier, and its states after some epochs; the last is its final state."""
+class Stages:
+    """A trained classifier, and its states after some epochs; the last is its final state.
 
-    def __init__(self, model: Any, epochs: Ints) -> None:
-        self.model, self.epochs = model, epochs
+    `copies` are its states by epoch; None where it has its stages built in.
+    """
 
-    @abstractmethod
-    def table(self, X: Any, y: Array | None = None) -> ScoreTable:
-        """Score the stages in `epochs` on examples, with their classes where known."""
+    def __init__(self, model: Any, epochs: Ints, copies: dict[int, Any] | None = None) -> None:
+        self.model, self.epochs, self.copies = model, epochs, copies
+        self._before: list[Pipeline] = []
+        self._last = model
+
+    def put_after(self, before: Pipeline, name: str) -> "Stages":
+        """Make this the last step of a pipeline, after the steps that transform its inputs."""
+        self._before.insert(0, before)
+        self.model = Pipeline([*before.steps, (name, self.model)])
+        return self
 
     def keep(self, epochs: list[int]) -> None:
         """Forget the stages that answers do not need."""
         self.epochs = np.array(epochs, np.int64)
-
-
-class BoostedStages(Stages):
-    """Rounds of boosted trees, by their margins."""
-
-    def __init__(self, model: Any, stages: int) -> None:
-        super().__init__(model, choose_stages(model, stages))
+        if self.copies is not None:
+            self.copies = {epoch: self.copies[epoch] for epoch in epochs}
 
     def table(self, X: Any, y: Array | None = None) -> ScoreTable:
-        return score_stages(self.model, X, y, stages=self.epochs.tolist())
+        """Score the stages in `epochs` on examples, with their classes where known."""
+        for steps in self._before:
+            X = steps.transform(X)
+        model = self._last
+        stages: Iterable[Array]
+        if self.copies is not None:
+            stages = (self.copies[epoch].predict_proba(X) for epoch in self.epochs.tolist())
+        elif is_boosted(model):
+            return score_stages(model, X, y, stages=self.epochs.tolist())
+        else:
+            stages = pick_stages(model.staged_predict_proba(X), self.epochs)
 
-
-class PredictedStages(Stages):
-    """Stages by `staged_predict_proba`, as of AdaBoost."""
-
-    def __init__(self, model: Any, stages: int, X: Any) -> None:
-        last = sum(1 for _ in model.staged_predict_proba(X))
-        super().__init__(model, evenly_spaced(1, last, min(stages, last)))
-
-    def table(self, X: Any, y: Array | None = None) -> ScoreTable:
-        wanted = set(self.epochs.tolist())
-        each = enumerate(self.model.staged_predict_proba(X), 1)
-        chosen = (probabilities for epoch, probabilities in each if epoch in wanted)
-        return _make_table(self.model, X, y, chosen, self.epochs)
-
-
-class CopiedStages(Stages):
-    """Copies of a classifier by epoch: of its final state alone, or made during `partial_fit`."""
-
-    def __init__(self, copies: dict[int, Any]) -> None:
-        super().__init__(copies[max(copies)], np.array(sorted(copies), np.int64))
-        self._copies = copies
-
-    def table(self, X: Any, y: Array | None = None) -> ScoreTable:
-        each = (self._copies[epoch].predict_proba(X) for epoch in self.epochs.tolist())
-        return _make_table(self.model, X, y, each, self.epochs)
-
-    def keep(self, epochs: list[int]) -> None:
-        super().keep(epochs)
-        self._copies = {epoch: self._copies[epoch] for epoch in epochs}
-
-
-class PipelineStages(Stages):
-    """The stages of a pipeline's last step, on its transformed inputs."""
-
-    def __init__(self, before: Pipeline, name: str, last: Stages) -> None:
-        super().__init__(Pipeline([*before.steps, (name, last.model)]), last.epochs)
-        self._before, self._last = before, last
-
-    def table(self, X: Any, y: Array | None = None) -> ScoreTable:
-        return self._last.table(self._before.transform(X), y)
-
-    def keep(self, epochs: list[int]) -> None:
-        super().keep(epochs)
-        self._last.keep(epochs)
+        y_hat = find_classes(flatten(model.predict(X)), model.classes_, "estimator.predict(X)")
+        each = [np.asarray(probabilities, np.float64) for probabilities in stages]
+        labels = np.array([probabilities.argmax(axis=1) for probabilities in each])
+        labels[-1] = y_hat  # two classes may be equal, or the classifier may decide otherwise
+        rows = np.arange(y_hat.size)
+        kappa = np.array([np.clip(probabilities[rows, y_hat], 0.0, 1.0) for probabilities in each])
+        truth = None if y is None else find_classes(y, model.classes_, "y")
+        return ScoreTable({"softmax": kappa}, labels, truth, y_hat=y_hat, epochs=self.epochs)
 
 
 def train_stages(
@@ -114,7 +90,7 @@ def train_stages(
     if isinstance(model, Pipeline) and len(model) > 1:
         before, (name, _) = clone(model[:-1]), model.steps[-1]
         transformed = before.fit_transform(X, y)
-        return PipelineStages(before, name, train_stages(model[-1], transformed, y, **options))
+        return train_stages(model[-1], transformed, y, **options).put_after(before, name)
 
     _require(
         model,
@@ -129,12 +105,13 @@ def train_stages(
 
     found = read_stages(clone(model).fit(X, y), X, stages=stages)
     fitted = found.model
-    is_single = stages > 1 and isinstance(found, CopiedStages)
-    if is_single and hasattr(fitted, "partial_fit") and hasattr(fitted, "n_iter_"):
-        if "early_stopping" in model.get_params():
-            model.set_params(early_stopping=False)  # n_iter_ says how many epochs it takes
-        return _train_by_epoch(model, X, y, int(fitted.n_iter_), stages, seed)
-    return found
+    if stages == 1 or found.copies is None:
+        return found
+    if not hasattr(fitted, "partial_fit") or not hasattr(fitted, "n_iter_"):
+        return found
+    if "early_stopping" in model.get_params():
+        model.set_params(early_stopping=False)  # n_iter_ says how many epochs it takes
+    return _train_by_epoch(model, X, y, int(fitted.n_iter_), stages, seed)
 
 
 def read_stages(model: Any, X: Any, *, stages: int) -> Stages:
@@ -147,24 +124,23 @@ def read_stages(model: Any, X: Any, *, stages: int) -> Stages:
         model = model.best_estimator_
     if isinstance(model, Pipeline) and len(model) > 1:
         before, (name, last) = model[:-1], model.steps[-1]
-        return PipelineStages(before, name, read_stages(last, before.transform(X), stages=stages))
+        return read_stages(last, before.transform(X), stages=stages).put_after(before, name)
 
     _require(model, "predict_proba", _NO_PROBABILITIES)
     if stages > 1 and is_boosted(model):
         try:
-            return BoostedStages(model, stages)
+            return Stages(model, choose_stages(model, stages))
         except InvalidInput as error:
             message = str(error).replace("`model`", "`estimator`")
             raise InvalidInput(f"{message} Or pass stages=1 to use its final state.") from None
     if stages > 1 and hasattr(model, "staged_predict_proba"):
-        return PredictedStages(model, stages, X[:1])
-    return CopiedStages({1: model})
+        last = sum(1 for _ in model.staged_predict_proba(X[:1]))
+        return Stages(model, evenly_spaced(1, last, min(stages, last)))
+    return Stages(model, np.ones(1, np.int64), {1: model})
 
 
-def _train_by_epoch(
-    model: Any, X: Any, y: Array, epochs: int, stages: int, seed: int
-) -> CopiedStages:
-    wanted = set(evenly_spaced(1, epochs, min(stages, epochs)).tolist())
+def _train_by_epoch(model: Any, X: Any, y: Array, epochs: int, stages: int, seed: int) -> Stages:
+    wanted = evenly_spaced(1, epochs, min(stages, epochs))
     copies = {}
     for epoch in range(1, epochs + 1):
         # Some classifiers draw the same order again in every call.
@@ -180,7 +156,7 @@ def _train_by_epoch(
         if epoch in wanted:
             copies[epoch] = copy.deepcopy(model)
     _require(copies[epochs], "predict_proba", _NO_PROBABILITIES)
-    return CopiedStages(copies)
+    return Stages(copies[epochs], wanted, copies)
 
 
 def _require(model: Any, method: str, remedy: str) -> None:
@@ -188,16 +164,3 @@ def _require(model: Any, method: str, remedy: str) -> None:
         raise InvalidInput(
             f"`estimator` must have {method}, got {type(model).__name__} without it. {remedy}"
         )
-
-
-def _make_table(
-    model: Any, X: Any, y: Array | None, probabilities: Iterable[Array], epochs: Ints
-) -> ScoreTable:
-    y_hat = predict_classes(model, X, "estimator")
-    each = [np.asarray(stage, np.float64) for stage in probabilities]
-    labels = np.array([stage.argmax(axis=1) for stage in each])
-    labels[-1] = y_hat  # two classes may be equal, or the classifier may decide otherwise
-    rows = np.arange(y_hat.size)
-    kappa = np.array([np.clip(stage[rows, y_hat], 0.0, 1.0) for stage in each])
-    truth = None if y is None else find_classes(y, model.classes_, "y")
-    return ScoreTable({"softmax": kappa}, labels, truth, y_hat=y_hat, epochs=epochs)

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import torch
+from keras import activations
 from keras.src.models.functional import Functional as _Functional  # keras has no name for it
 from torch import Tensor, nn
 
@@ -15,8 +16,6 @@ from snapsure.integrations._recording import Recording
 from snapsure.snapshots import Schedule, SnapshotStore
 
 __all__ = ["Classifier", "SnapshotCallback"]
-
-_linear = keras.activations.linear
 
 
 class SnapshotCallback(Recording, keras.callbacks.Callback):  # type: ignore[misc]
@@ -54,7 +53,7 @@ class SnapshotCallback(Recording, keras.callbacks.Callback):  # type: ignore[mis
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Take the snapshot."""
-        self._record(Classifier(self.model), epoch + 1)
+        self._recorder.record(Classifier(self.model), epoch + 1)
 
 
 class Classifier(nn.Module):
@@ -135,13 +134,13 @@ def _split_head(model: Any) -> tuple[Any, Any]:
             "one that classifies."
         )
     last = model.layers[-1]
-    squashes = (keras.activations.softmax, keras.activations.sigmoid)
+    squashes = (activations.softmax, activations.sigmoid)
     if isinstance(last, keras.Sequential | _Functional):
         body, dense = _split_head(last)
         return (model, None) if body is last else (keras.Model(inputs, body(last.input)), dense)
     if last.output is not model.outputs[0]:
         return model, None
-    if isinstance(last, keras.layers.Dense) and last.activation in (*squashes, _linear):
+    if isinstance(last, keras.layers.Dense) and last.activation in (*squashes, activations.linear):
         return keras.Model(inputs, last.input), last
     activation = isinstance(last, keras.layers.Activation) and last.activation in squashes
     if activation or isinstance(last, keras.layers.Softmax):

@@ -64,18 +64,23 @@ class SnapshotCallback(Recording, Callback):
     ) -> None:
         super().__init__(store, schedule, dtype=dtype)
         self._network = network
-        self._validation = None if validation is None else _Validation(validation)
+        self._logits = None if validation is None else RecordedLogits(validation)
+        self._handle: RemovableHandle | None = None  # of the hook on the network
+        self._outputs: list[Tensor] = []  # of the current batch
+        self._batches: list[tuple[Tensor, Tensor]] = []  # logits and labels
+        # The step, the logits and the labels of the last validation.
+        self._last: tuple[int, NDArray[np.float32], Ints] | None = None
 
     def table(self) -> ScoreTable:
         """Compute the softmax response on the validation set, for every epoch with validation."""
-        if self._validation is None:
+        if self._logits is None:
             raise InvalidInput(
                 "`validation` must name a folder for logits, got None. Pass it to SnapshotCallback."
             )
-        return score_recorded(self._validation.logits)
+        return score_recorded(self._logits)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check that this training and the store belong together."""
+        """Check that this training and its folders belong together."""
         if _is_trial(trainer):
             return
         if isinstance(trainer.strategy, DeepSpeedStrategy | FSDPStrategy | ModelParallelStrategy):
@@ -84,24 +89,46 @@ class SnapshotCallback(Recording, Callback):
                 f"{type(trainer.strategy).__name__}. Let Lightning save checkpoints, and read them "
                 "by SnapshotStore.adopt."
             )
-        _network(pl_module, self._network)
+        self._find_network(pl_module)
         self._begin(trainer.current_epoch, new=trainer.global_step == 0)
-        if self._validation is not None:
-            self._validation.begin(trainer)
+        if self._logits is None:
+            return
+
+        sampler = _find_sampler(trainer)
+        is_shared = isinstance(sampler, DistributedSampler) and not sampler.shuffle
+        if not (sampler is None or is_shared or isinstance(sampler, SequentialSampler)):
+            raise InvalidInput(
+                "The validation loader must keep its order, got one that shuffles or has a sampler "
+                "of its own. Make it with shuffle=False and no sampler."
+            )
+        if not is_writer():
+            return
+        if trainer.global_step == 0 and self._logits.epochs:
+            raise InvalidInput(
+                f"`validation` must be an empty folder when a training begins, got logits of "
+                f"{len(self._logits.epochs)} epochs in {self._logits.folder}. Choose another."
+            )
+        self._logits.rewind(trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the snapshot."""
+        """Take the snapshot, and write the logits unless training has continued since."""
         if _is_trial(trainer):
             return
         epoch = trainer.current_epoch + 1
-        self._record(_network(pl_module, self._network), epoch)
-        if self._validation is not None:
-            self._validation.write(epoch, trainer.global_step)
+        self._recorder.record(self._find_network(pl_module), epoch)
+        last, self._last = self._last, None
+        if self._logits is None or last is None or not is_writer():
+            return
+        step, logits, labels = last
+        if step == trainer.global_step:
+            self._logits.write(epoch, logits, labels)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Hook the network."""
-        if self._validation is not None and _within_training(trainer):
-            self._validation.hook(_network(pl_module, self._network))
+        if self._is_recorded(trainer):
+            self._unhook()
+            self._outputs, self._batches = [], []
+            self._handle = self._find_network(pl_module).register_forward_hook(self._append)
 
     def on_validation_batch_end(
         self,
@@ -113,68 +140,8 @@ class SnapshotCallback(Recording, Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Match the network's logits with the batch's labels."""
-        if self._validation is not None and _within_training(trainer):
-            self._validation.add(batch, dataloader_idx)
-
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put the logits of all processes in order."""
-        if self._validation is not None and _within_training(trainer):
-            self._validation.gather(trainer, pl_module)
-
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        """Remove the hook."""
-        if self._validation is not None:
-            self._validation.unhook()
-
-
-class _Validation:
-    """The logits of each validation, recorded by a hook on the network."""
-
-    def __init__(self, folder: str | Path) -> None:
-        self.logits = RecordedLogits(folder)
-        self._handle: RemovableHandle | None = None
-        self._outputs: list[Tensor] = []  # of the current batch
-        self._batches: list[tuple[Tensor, Tensor]] = []
-        self._last: tuple[NDArray[np.float32], Ints] | None = None
-        self._step = 0  # of the last validation
-
-    def begin(self, trainer: Trainer) -> None:
-        sampler = _sampler(trainer)
-        is_shared = isinstance(sampler, DistributedSampler) and not sampler.shuffle
-        if not (sampler is None or is_shared or isinstance(sampler, SequentialSampler)):
-            raise InvalidInput(
-                "The validation loader must keep its order, got one that shuffles or has a sampler "
-                "of its own. Make it with shuffle=False and no sampler."
-            )
-        if not is_writer():
-            return
-        if trainer.global_step == 0 and self.logits.epochs:
-            raise InvalidInput(
-                f"`validation` must be an empty folder when a training begins, got logits of "
-                f"{len(self.logits.epochs)} epochs in {self.logits.folder}. Choose another."
-            )
-        self.logits.rewind(trainer.current_epoch)
-
-    def hook(self, network: nn.Module) -> None:
-        self.unhook()
-        self._outputs, self._batches = [], []
-        self._handle = network.register_forward_hook(self._append)
-
-    def unhook(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
-
-    def _append(self, module: nn.Module, args: Any, output: Any) -> None:
-        logits = output.get("logits") if isinstance(output, Mapping) else output
-        known = logits if isinstance(logits, Tensor) else torch.empty(0)
-        self._outputs.append(known.detach().float().cpu())
-
-    def add(self, batch: Any, loader: int) -> None:
-        outputs, self._outputs = self._outputs, []
-        if loader:
+        logits, self._outputs = self._outputs, []
+        if dataloader_idx or not self._is_recorded(trainer):
             return
         _, labels = split(batch, "validation data")
         if labels is None and isinstance(batch, Mapping):
@@ -182,55 +149,70 @@ class _Validation:
                 f"A validation batch must hold its classes under {', '.join(LABELS[:-1])} or "
                 f"{LABELS[-1]}, got a dict with {', '.join(map(str, batch))}. Rename them."
             )
-        shapes = [tuple(logits.shape) for logits in outputs]
+        shapes = [tuple(each.shape) for each in logits]
         if labels is None or len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != len(labels):
             raise InvalidInput(
                 "Validation must call the network once per batch, for logits of each labelled "
                 f"example, got {shapes} for {0 if labels is None else len(labels)} labels. Name "
                 "the network, SnapshotCallback(network=...), or leave out validation=."
             )
-        refuse_probabilities(outputs[0])
-        self._batches.append((outputs[0], torch.from_numpy(labels)))
+        refuse_probabilities(logits[0])
+        self._batches.append((logits[0], torch.from_numpy(labels)))
 
-    def gather(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.unhook()
-        self._step = trainer.global_step
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the logits of all processes in order."""
+        if not self._is_recorded(trainer):
+            return
+        self._unhook()
         if not self._batches:
             return
         logits, labels = (torch.cat(column) for column in zip(*self._batches, strict=True))
-        sampler = _sampler(trainer)
+        sampler = _find_sampler(trainer)
         if isinstance(sampler, DistributedSampler):
             # Process r has examples r, r + world, …; the first ones fill up the last batch.
             everyone: list[Any] = [pl_module.all_gather(part) for part in (logits, labels)]
-            logits, labels = (part.transpose(0, 1).flatten(0, 1).cpu() for part in everyone)
             n = len(sampler.dataset)  # type: ignore[arg-type]
-            logits, labels = logits[:n], labels[:n]
-        self._last = logits.numpy(), labels.numpy()
+            logits, labels = (part.transpose(0, 1).flatten(0, 1).cpu()[:n] for part in everyone)
+        self._last = trainer.global_step, logits.numpy(), labels.numpy()
 
-    def write(self, epoch: int, step: int) -> None:
-        """Write the last validation's logits, unless training has continued since."""
-        if self._last is not None and self._step == step and is_writer():
-            self.logits.write(epoch, *self._last)
-        self._last = None
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Remove the hook."""
+        self._unhook()
+
+    def _append(self, module: nn.Module, args: Any, output: Any) -> None:
+        logits = output.get("logits") if isinstance(output, Mapping) else output
+        known = logits if isinstance(logits, Tensor) else torch.empty(0)
+        self._outputs.append(known.detach().float().cpu())
+
+    def _unhook(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _is_recorded(self, trainer: Trainer) -> bool:
+        """Say whether this validation belongs to an epoch, not to a check or a separate call."""
+        other = trainer.sanity_checking or _is_trial(trainer)
+        return self._logits is not None and trainer.state.fn == TrainerFn.FITTING and not other
+
+    def _find_network(self, module: LightningModule) -> nn.Module:
+        name = self._network
+        children = {own: child for own, child in module.named_children() if [*child.parameters()]}
+        if name is None:
+            only = next(iter(children.values())) if len(children) == 1 else None
+            is_list = isinstance(only, nn.ModuleList | nn.ModuleDict)
+            has_more = is_list or [*module.parameters(recurse=False)]
+            return module if only is None or has_more else only
+        if name not in children:
+            raise InvalidInput(
+                f"`network` must name a child of {type(module).__name__} with parameters, got "
+                f"{name!r}. It has {', '.join(children)}."
+            )
+        return children[name]
 
 
-def _network(module: LightningModule, name: str | None) -> nn.Module:
-    children = {own: child for own, child in module.named_children() if [*child.parameters()]}
-    if name is None:
-        only = next(iter(children.values())) if len(children) == 1 else None
-        itself = [*module.parameters(recurse=False)] or isinstance(
-            only, nn.ModuleList | nn.ModuleDict
-        )
-        return module if only is None or itself else only
-    if name not in children:
-        raise InvalidInput(
-            f"`network` must name a child of {type(module).__name__} with parameters, got "
-            f"{name!r}. It has {', '.join(children)}."
-        )
-    return children[name]
-
-
-def _sampler(trainer: Trainer) -> Any:
+def _find_sampler(trainer: Trainer) -> Any:
     """Find the sampler of the first validation loader; None if its order is fixed anyway."""
     loaders = trainer.val_dataloaders
     first = loaders[0] if isinstance(loaders, list | tuple) else loaders
@@ -238,12 +220,6 @@ def _sampler(trainer: Trainer) -> Any:
         return None
     batches: Any = first.batch_sampler
     return batches.sampler if type(batches) is BatchSampler else batches or first.sampler
-
-
-def _within_training(trainer: Trainer) -> bool:
-    """Say whether this validation belongs to an epoch, not to a check or a separate call."""
-    other = trainer.sanity_checking or _is_trial(trainer)
-    return trainer.state.fn == TrainerFn.FITTING and not other
 
 
 def _is_trial(trainer: Trainer) -> bool:

@@ -44,14 +44,8 @@ def save_model(
         What a server must install; by default this snapsure and this PyTorch.
     **options
         As `mlflow.pyfunc.save_model`: `signature`, `input_example`, `metadata`, …
-
-    Raises
-    ------
-    InvalidInput
-        If the predictor has no factory of its network.
     """
-    with _saved(predictor) as folder:
-        model = _describe(folder, code_paths, pip_requirements)
+    with _describe(predictor, code_paths, pip_requirements) as model:
         _import_pyfunc().save_model(path=str(path), **model, **options)
 
 
@@ -65,17 +59,10 @@ def log_model(
 ) -> Any:
     """Log a predictor to the current run; return MLflow's `ModelInfo` with its `model_uri`.
 
-    Parameters
-    ----------
-    predictor, code_paths, pip_requirements
-        As `save_model`.
-    name : str
-        The model's name in the run.
-    **options
-        As `mlflow.pyfunc.log_model`: `registered_model_name`, `signature`, …
+    `name` is the model's name in the run. Other arguments as for `save_model`; options as for
+    `mlflow.pyfunc.log_model` (`registered_model_name`, `signature`, …).
     """
-    with _saved(predictor) as folder:
-        model = _describe(folder, code_paths, pip_requirements)
+    with _describe(predictor, code_paths, pip_requirements) as model:
         return _import_pyfunc().log_model(name=name, **model, **options)
 
 
@@ -92,7 +79,7 @@ class _Model:
         """
         import pandas as pd  # type: ignore[import-untyped]
 
-        data = model_input
+        data = np.asarray(model_input) if isinstance(model_input, list) else model_input
         if isinstance(data, pd.DataFrame):
             data = data.to_numpy()
             if data.dtype.kind not in "biuf":
@@ -100,11 +87,8 @@ class _Model:
                     f"`model_input` must have columns of numbers, got {data.dtype}. Convert them, "
                     "or pass an array."
                 )
-        elif isinstance(data, list):
-            data = np.asarray(data)
         columns = self.predictor(data)._asdict()
-        names = self.predictor.classes
-        if names is not None:
+        if (names := self.predictor.classes) is not None:
             columns["label"] = [names[label] for label in columns["label"]]
         return pd.DataFrame(columns)
 
@@ -115,37 +99,33 @@ def _load_pyfunc(path: str) -> _Model:
 
 
 @contextmanager
-def _saved(predictor: Predictor | str | Path) -> Iterator[Path]:
-    """Yield the folder of a saved predictor; one in memory is saved to a temporary folder."""
-    if isinstance(predictor, Predictor):
-        factory = predictor.factory
-    else:
-        factory = _folder.read(Path(predictor))["model"]
-    if factory is None:
-        raise InvalidInput(
-            "`predictor` must have a factory of its network, got one that was given the network "
-            "itself. Make it with model='package.module:factory'."
-        )
-    if isinstance(predictor, Predictor):
-        with tempfile.TemporaryDirectory() as place:
-            predictor.save(Path(place) / "predictor")
-            yield Path(place) / "predictor"
-    else:
-        yield Path(predictor)
-
-
 def _describe(
-    folder: Path, code_paths: Sequence[str | Path], pip_requirements: Sequence[str] | None
-) -> dict[str, Any]:
-    if pip_requirements is None:
-        torch = version("torch").partition("+")[0]  # without the build of this machine
-        pip_requirements = [f"snapsure[mlflow]=={version('snapsure')}", f"torch=={torch}"]
-    return {
-        "loader_module": __name__,
-        "data_path": str(folder),
-        "code_paths": [str(one) for one in code_paths] or None,
-        "pip_requirements": list(pip_requirements),
-    }
+    predictor: Predictor | str | Path,
+    code_paths: Sequence[str | Path],
+    pip_requirements: Sequence[str] | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield what MLflow stores; a predictor in memory is saved to a temporary folder first."""
+    with tempfile.TemporaryDirectory() as place:
+        if isinstance(predictor, Predictor):
+            folder, factory = Path(place) / "predictor", predictor.factory
+        else:
+            folder, factory = Path(predictor), _folder.read(Path(predictor))["model"]
+        if factory is None:
+            raise InvalidInput(
+                "`predictor` must have a factory of its network, got one that was given the "
+                "network itself. Make it with model='package.module:factory'."
+            )
+        if isinstance(predictor, Predictor):
+            predictor.save(folder)
+        if pip_requirements is None:
+            torch = version("torch").partition("+")[0]  # without the build of this machine
+            pip_requirements = [f"snapsure[mlflow]=={version('snapsure')}", f"torch=={torch}"]
+        yield {
+            "loader_module": __name__,
+            "data_path": str(folder),
+            "code_paths": [str(one) for one in code_paths] or None,
+            "pip_requirements": list(pip_requirements),
+        }
 
 
 def _import_pyfunc() -> Any:

@@ -39,16 +39,10 @@ _MIN_EXAMPLES = 10  # to choose an estimator by: with fewer, some split has none
 
 
 class Decision(NamedTuple):
-    """The answers of a selective classifier for n examples.
+    """The answers of a selective classifier, one per example.
 
-    Attributes
-    ----------
-    label : (n,) array
-        The predicted class, also where it is not accepted.
-    confidence : (n,) float array
-        The probability that it is right.
-    accepted : (n,) bool array
-        False for examples to send to review.
+    `label` is the predicted class, also where it is not accepted; `confidence` is the probability
+    that it is right; `accepted` is False for examples to send to review.
     """
 
     label: Array
@@ -67,14 +61,14 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
     Parameters
     ----------
     estimator : classifier with `predict_proba`, or a Pipeline or a search over one
-        One that is trained already is passed as `FrozenEstimator(model)`, or with `prefit=True`:
-        then `fit` holds out all the examples, which the classifier must not have seen. `clone` and
-        cross-validation keep the training of a `FrozenEstimator` alone.
+        Stages are available for scikit-learn's gradient boosting, XGBoost, LightGBM, CatBoost, for
+        classifiers with `staged_predict_proba`, and for those with `partial_fit`, which is called
+        once per epoch (MLPClassifier, SGDClassifier). Any other has its final stage alone.
         A search (`GridSearchCV`) finds the best model on the examples that are not held out, and
-        that model is trained once more. Stages are available for scikit-learn's gradient boosting,
-        XGBoost, LightGBM, CatBoost, for classifiers with `staged_predict_proba`, and for those with
-        `partial_fit`, which is called once per epoch (MLPClassifier, SGDClassifier). Any other has
-        its final stage alone.
+        that model is trained once more.
+        Pass one that is trained already as `FrozenEstimator(model)`, or with `prefit=True`: then
+        `fit` holds out all the examples, which the classifier must not have seen. `clone` and
+        cross-validation keep the training of a `FrozenEstimator` alone.
     risk : float, optional
         The error rate to promise among accepted examples; without it, all are accepted.
     delta : float
@@ -103,10 +97,8 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
     ----------
     estimator_ : classifier or Pipeline
         Trained on the examples that were not held out.
-    classes_ : (classes,) array
-    n_features_in_ : int
-    feature_names_in_ : (features,) array
-        Where `X` has names of type str.
+    classes_, n_features_in_, feature_names_in_
+        As of `estimator_`.
     confidence_estimator_ : Estimator
         The chosen one; `reason_` says why.
     calibration_ : Platt or None
@@ -167,10 +159,9 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         InvalidInput
             If a parameter breaks its rule, or the classifier has no probabilities.
         """
-        self._check_parameters()
         X, y = indexable(X, column_or_1d(y, warn=True))
         check_classification_targets(y)
-        self._check_reject(np.unique(y))
+        self._check_parameters(np.unique(y))
         random = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
 
         # Rows to train on, to choose an estimator by, and (with a risk) to promise by.
@@ -228,8 +219,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
     def predict_proba(self, X: Any) -> Floats:
         """Return the class probabilities of the final classifier, (n, classes)."""
         check_is_fitted(self)
-        probabilities: Floats = self.estimator_.predict_proba(X)
-        return probabilities
+        return self.estimator_.predict_proba(X)  # type: ignore[no-any-return]
 
     def confidence(self, X: Any) -> Floats:
         """Return the probability that the predicted class is right, (n,)."""
@@ -264,9 +254,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
             tags.classifier_tags.poor_score = inner.classifier_tags.poor_score
         return tags
 
-    def _check_parameters(self) -> None:
-        if self.risk is not None:
-            _validate.fraction(self.risk, "risk", open_above=True)
+    def _check_parameters(self, classes: Array) -> None:
         _validate.fraction(self.delta, "delta", open_above=True)
         _validate.fraction(self.held_out, "held_out", open_above=True)
         _validate.count(self.stages, "stages")
@@ -274,10 +262,9 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         for name in ("epochs", "passes"):
             if getattr(self, name) is not None:
                 _validate.count(getattr(self, name), name)
-
-    def _check_reject(self, classes: Array) -> None:
         if self.risk is None:
             return  # nothing is rejected
+        _validate.fraction(self.risk, "risk", open_above=True)
         words = classes.dtype.kind not in "biuf"
         if not isinstance(self.reject, str if words else Real):
             remedy = "Pass reject='reject'." if words else "Pass reject=-1, or another number."
@@ -309,10 +296,9 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
             self.confidence_estimator_, self.calibration_ = choice.estimator, choice.calibration
             self.reason_ = choice.reason
         else:
-            self.confidence_estimator_ = Final().fit(table)
-            self.calibration_ = Platt().fit(
-                self.confidence_estimator_.confidence(table), table.errors
-            )
+            final = Final().fit(table)
+            self.confidence_estimator_ = final
+            self.calibration_ = Platt().fit(final.confidence(table), table.errors)
             self.reason_ = (
                 f"the final softmax: {wrong} wrong of {n} held-out examples are too few to choose "
                 "another"

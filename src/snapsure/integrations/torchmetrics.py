@@ -21,8 +21,6 @@ from snapsure.metrics import augrc, aurc, eaurc
 
 __all__ = ["AUGRC", "AURC", "EAURC"]
 
-_RESULT = {"mps": torch.float32}  # it has no float64
-
 
 class _Area(Metric):
     """Keeps examples, and computes a function of (κ, losses) of all of them.
@@ -56,19 +54,9 @@ class _Area(Metric):
         return self
 
     def update(self, kappa: ArrayLike | Tensor, losses: ArrayLike | Tensor) -> None:
-        """Add examples.
+        """Add examples: their κ (n,), and 0/1 errors or any loss ≥ 0 (n,).
 
-        Parameters
-        ----------
-        kappa : (n,)
-            Confidence, higher is more confident.
-        losses : (n,)
-            0/1 errors, or any loss ≥ 0.
-
-        Raises
-        ------
-        InvalidInput
-            For what the function refuses, also an empty batch; no example is added then.
+        A batch that the function refuses, also an empty one, leaves the metric unchanged.
         """
         given = _validate.numbers(kappa, "kappa")
         scores = _validate.kappa(given)
@@ -85,7 +73,7 @@ class _Area(Metric):
     def compute(self) -> Tensor:
         """Compute the area of all examples of all processes; there must be at least one."""
         area = self._area(_from_bits(self.kappa_bits), _from_bits(self.losses_bits))
-        dtype = _RESULT.get(self.device.type, torch.float64)
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64  # it has no float64
         return torch.tensor(area, dtype=dtype, device=self.device)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
@@ -158,9 +146,8 @@ def _to_bits(values: Array) -> Tensor:
 
 
 def _from_bits(bits: list[Tensor] | Tensor) -> Floats:
-    parts = (
-        [bits] if isinstance(bits, Tensor) else bits
-    )  # one tensor after gathering over processes
-    whole = torch.cat([torch.empty(0, dtype=torch.int64), *(part.cpu() for part in parts)])
+    if isinstance(bits, Tensor):  # gathered over processes
+        bits = [bits]
+    whole = torch.cat([torch.empty(0, dtype=torch.int64), *(part.cpu() for part in bits)])
     values: Floats = whole.numpy().view(np.float64)
     return values

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
-from transformers import (
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from snapsure import _files, _json, _validate
 from snapsure._types import Precision
@@ -76,7 +70,7 @@ class SnapshotCallback(Recording, TrainerCallback):
         """Take the snapshot of an epoch."""
         self._done += 1  # counted: `state.epoch` of an epoch that max_steps cuts short is no end
         if self._steps is None:
-            self._record(kwargs["model"], self._done)
+            self._recorder.record(kwargs["model"], self._done)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -85,7 +79,7 @@ class SnapshotCallback(Recording, TrainerCallback):
         if self._steps is None:
             return
         if state.global_step % self._steps == 0 or state.global_step == state.max_steps:
-            self._record(kwargs["model"], state.global_step)
+            self._recorder.record(kwargs["model"], state.global_step)
 
 
 class PointLossTrainer(Trainer):

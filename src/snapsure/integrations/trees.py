@@ -8,7 +8,7 @@ library is used; none is imported here. To add a library, add a line to `LIBRARI
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +38,10 @@ def score_stages(
     ----------
     model : fitted classifier
         `GradientBoostingClassifier` or `HistGradientBoostingClassifier` of scikit-learn,
-        `XGBClassifier`, `LGBMClassifier`, `CatBoostClassifier` or `CatBoost`; a `Booster` of
-        XGBoost or LightGBM, as their `train` returns it; a `Pipeline` that ends with one of these;
-        or a search over one (`GridSearchCV`), whose best model is scored. The final snapshot is
-        what `model.predict` uses: with early stopping the best round, except for XGBoost's
-        `Booster`, which predicts with all rounds.
+        `XGBClassifier`, `LGBMClassifier`, `CatBoostClassifier`, `CatBoost`, a `Booster` of XGBoost
+        or LightGBM; a `Pipeline` that ends with one of these, or the best model of a search
+        (`GridSearchCV`). The final snapshot is what `model.predict` uses: with early stopping the
+        best round, except for XGBoost's `Booster`, which predicts with all rounds.
     X : (n, features)
         Examples that were not trained on, in any form that `model.predict` takes; for a `Booster`
         also arrays, data frames and sparse matrices.
@@ -55,8 +54,7 @@ def score_stages(
     Returns
     -------
     ScoreTable
-        κ is `softmax`. Labels are places in `model.classes_`. It takes 16 bytes per stage and
-        example.
+        κ is `softmax`. Labels are places in `model.classes_`.
 
     Raises
     ------
@@ -82,16 +80,19 @@ def score_stages(
             refuse_unfitted(model)
             X = model[:-1].transform(X) if len(model) > 1 else X
             model = model[-1]
-    library = _find_library(model)
-    epochs, classes = choose_stages(model, stages), library.classes(model)
+    library, epochs = _find_library(model), choose_stages(model, stages)
 
-    y_hat = find_classes(_flatten(library.answers(model, X)), classes, "model.predict(X)")
+    if library.is_raw:
+        (final,) = library.margins(model, X, epochs[-1:])
+        z = _one_margin_per_class(final)
+        classes, answers, name = np.arange(z.shape[1]), z.argmax(axis=1), type(model).__name__
+        hint = f"A {name} has no names for its classes; number them 0…{classes[-1]}."
+    else:
+        classes, answers = model.classes_, library.answers(model, X)
+        hint = "Compare with `model.classes_`."
+    y_hat = find_classes(flatten(answers), classes, "model.predict(X)", hint)
     truth = None
     if y is not None:
-        hint = "Compare with `model.classes_`."
-        if library.is_raw:
-            name, last = type(model).__name__, len(classes) - 1
-            hint = f"A {name} has no names for its classes; number them 0…{last}."
         truth = find_classes(y, classes, "y", hint)
         _validate.same_length("X", y_hat.shape, "y", truth.size)
 
@@ -105,8 +106,8 @@ def score_stages(
 
 
 def is_boosted(model: Any) -> bool:
-    """Whether the stages of models of this class can be scored."""
-    return _library_name(model) is not None
+    """Say whether the stages of models of this class can be scored."""
+    return _look_up(model) is not None
 
 
 def choose_stages(model: Any, stages: int | Sequence[int]) -> Ints:
@@ -125,6 +126,12 @@ def choose_stages(model: Any, stages: int | Sequence[int]) -> Ints:
     return np.union1d(wanted, last)
 
 
+def pick_stages(stages: Iterable[Array], epochs: Ints) -> Iterator[Array]:
+    """Yield the stages after some rounds, from those after every round."""
+    wanted = set(epochs.tolist())
+    return (stage for epoch, stage in enumerate(stages, 1) if epoch in wanted)
+
+
 def refuse_no_refit(search: Any, name: str) -> None:
     """Refuse a search that does not keep its best model."""
     if not search.refit:
@@ -132,11 +139,6 @@ def refuse_no_refit(search: Any, name: str) -> None:
             f"`{name}` must train its best model on all examples, got "
             f"{type(search).__name__}(refit=False). Leave out `refit`."
         )
-
-
-def predict_classes(model: Any, X: Any, name: str) -> Ints:
-    """Return the places in `model.classes_` of what a model predicts."""
-    return find_classes(_flatten(model.predict(X)), model.classes_, f"{name}.predict(X)")
 
 
 def find_classes(
@@ -159,7 +161,7 @@ def find_classes(
     return np.array(ids, np.int64)
 
 
-def _flatten(answers: Any) -> Array:
+def flatten(answers: Any) -> Array:
     """Return answers as (n,): CatBoost's are (n, 1) for more than two classes."""
     column = np.asarray(answers)
     return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
@@ -188,17 +190,13 @@ class Library:
     rounds: Callable[[Any], int]  # as many as `predict` uses; refuses models without stages
     margins: Callable[[Any, Any, Ints], Iterator[Array]]  # in log-odds, after each epoch
     answers: Callable[[Any, Any], Array] = lambda model, X: model.predict(X)
-    classes: Callable[[Any], Array] = lambda model: model.classes_
-    is_raw: bool = False  # not a scikit-learn estimator: classes are 0, 1, 2 …
+    is_raw: bool = False  # it predicts margins or probabilities, of classes 0, 1, 2 …
 
 
 def _staged_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     # The exponential loss has probability expit(2 · margin).
     scale = 2.0 if model.loss == "exponential" else 1.0
-    wanted = set(epochs.tolist())
-    for epoch, margins in enumerate(model.staged_decision_function(X), 1):
-        if epoch in wanted:
-            yield scale * margins
+    return (scale * each for each in pick_stages(model.staged_decision_function(X), epochs))
 
 
 def _xgboost_rounds(model: Any) -> int:
@@ -208,7 +206,7 @@ def _xgboost_rounds(model: Any) -> int:
     except ValueError:  # XGBoost's error for a model that has seen no data
         rounds = 0
     _refuse_untrained(booster, rounds)
-    learner = _xgboost_learner(booster)
+    learner = json.loads(booster.save_config())["learner"]
     _refuse_boosting(learner["gradient_booster"]["name"], "gbtree")
     logistic = ("binary:logistic", "reg:logistic", "multi:softprob", "multi:softmax")
     _refuse_objective(learner["objective"]["name"], logistic)
@@ -216,10 +214,6 @@ def _xgboost_rounds(model: Any) -> int:
     # After early stopping, XGBClassifier predicts with the best round, Booster with all.
     best = None if booster is model else booster.attr("best_iteration")
     return rounds if best is None else int(best) + 1
-
-
-def _xgboost_learner(booster: Any) -> Any:
-    return json.loads(booster.save_config())["learner"]
 
 
 def _xgboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
@@ -235,8 +229,9 @@ def _xgboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
 
 
 def _xgboost_booster_margins(booster: Any, X: Any, epochs: Ints) -> Iterator[Array]:
-    matrix, done = _xgboost_matrix(X), 0
-    before = matrix.get_base_margin()  # the matrix may be the user's: restore it
+    xgboost = sys.modules["xgboost"]  # the booster has imported it
+    matrix = X if isinstance(X, xgboost.DMatrix) else xgboost.DMatrix(X, enable_categorical=True)
+    before, done = matrix.get_base_margin(), 0  # the matrix may be the user's: restore it
     try:
         for epoch in epochs.tolist():
             margins = booster.predict(matrix, output_margin=True, iteration_range=(done, epoch))
@@ -245,15 +240,6 @@ def _xgboost_booster_margins(booster: Any, X: Any, epochs: Ints) -> Iterator[Arr
             done = epoch
     finally:
         matrix.set_base_margin(before)
-
-
-def _xgboost_matrix(X: Any) -> Any:
-    xgboost = sys.modules["xgboost"]  # the model has imported it
-    return X if isinstance(X, xgboost.DMatrix) else xgboost.DMatrix(X, enable_categorical=True)
-
-
-def _xgboost_booster_classes(booster: Any) -> Array:
-    return np.arange(max(2, int(_xgboost_learner(booster)["learner_model_param"]["num_class"])))
 
 
 def _lightgbm_rounds(model: Any) -> int:
@@ -296,16 +282,8 @@ def _catboost_rounds(model: Any) -> int:
 
 
 def _catboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
-    wanted = set(epochs.tolist())
     margins = model.staged_predict(X, prediction_type="RawFormulaVal", eval_period=1)
-    for epoch, stage in enumerate(margins, 1):
-        if epoch in wanted:
-            yield stage
-
-
-def _largest_margin(margins: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
-    """Answer for a raw booster, which predicts margins or probabilities."""
-    return lambda booster, X: _one_margin_per_class(margins(booster, X)).argmax(axis=1)
+    return pick_stages(margins, epochs)
 
 
 LIBRARIES = {
@@ -316,21 +294,9 @@ LIBRARIES = {
         lambda model: int(model.n_iter_), _staged_margins
     ),
     ("xgboost", "XGBClassifier"): Library(_xgboost_rounds, _xgboost_margins),
-    ("xgboost", "Booster"): Library(
-        _xgboost_rounds,
-        _xgboost_booster_margins,
-        _largest_margin(lambda booster, X: booster.predict(_xgboost_matrix(X), output_margin=True)),
-        _xgboost_booster_classes,
-        is_raw=True,
-    ),
+    ("xgboost", "Booster"): Library(_xgboost_rounds, _xgboost_booster_margins, is_raw=True),
     ("lightgbm", "LGBMClassifier"): Library(_lightgbm_rounds, _lightgbm_margins),
-    ("lightgbm", "Booster"): Library(
-        _lightgbm_rounds,
-        _lightgbm_margins,
-        _largest_margin(lambda booster, X: booster.predict(X, raw_score=True)),
-        lambda booster: np.arange(max(2, booster.num_model_per_iteration())),
-        is_raw=True,
-    ),
+    ("lightgbm", "Booster"): Library(_lightgbm_rounds, _lightgbm_margins, is_raw=True),
     ("catboost", "CatBoostClassifier"): Library(_catboost_rounds, _catboost_margins),
     ("catboost", "CatBoost"): Library(
         _catboost_rounds,
@@ -340,15 +306,14 @@ LIBRARIES = {
 }
 
 
-def _library_name(model: Any) -> tuple[str, str] | None:
-    """Return the key in `LIBRARIES` of a model's class, if there is one."""
+def _look_up(model: Any) -> Library | None:
     names = [(base.__module__.split(".")[0], base.__name__) for base in type(model).__mro__]
-    return next((name for name in names if name in LIBRARIES), None)
+    return next((LIBRARIES[name] for name in names if name in LIBRARIES), None)
 
 
 def _find_library(model: Any) -> Library:
-    name = _library_name(model)
-    if name is None:
+    library = _look_up(model)
+    if library is None:
         names = dict.fromkeys(name for _, name in LIBRARIES)
         raise InvalidInput(
             f"`model` must be one of {', '.join(names)}, or a Pipeline or search over one, got "
@@ -356,7 +321,6 @@ def _find_library(model: Any) -> Library:
             "stages (with partial_fit: predict_proba after each epoch) in "
             "ScoreTable.from_probabilities(probs, y)."
         )
-    library = LIBRARIES[name]
     if not library.is_raw:
         refuse_unfitted(model)
     return library
