@@ -65,6 +65,16 @@ def test_averaged_weights_answer_where_they_are_better(scored, tmp_path):
     assert all(np.array_equal(*pair) for pair in zip(again, answer, strict=True))
 
 
+def test_confidences_of_the_table_are_those_of_averaged_weights_too(scored, tmp_path):
+    store, table = scored
+    predictor = Predictor.fit(network(), store, table, answers="any")
+    expected = predictor(make_inputs()[0]).confidence
+    predictor.save(tmp_path / "predictor")
+    for one in (predictor, Predictor.load(tmp_path / "predictor", network())):
+        for some in (table, table.only_averaged()):
+            np.testing.assert_allclose(one.confidence(some), expected, rtol=0, atol=1e-9)
+
+
 def test_without_leave_the_final_network_answers(scored):
     store, table = scored
     predictor = Predictor.fit(network(), store, table)

@@ -256,6 +256,7 @@ class Predictor:
             classes=classes,
             memory=memory,
             provenance={
+                "method": choice.method,
                 "reason": choice.reason,
                 "candidates": [result.as_dict() for result in choice.candidates],
                 "examples": {
@@ -361,7 +362,12 @@ class Predictor:
             start = stop
 
     def confidence(self, table: ScoreTable) -> Floats:
-        """Return the confidence of the examples of a score table, as if they were new inputs."""
+        """Return the confidence of the examples of a score table, as if they were new inputs.
+
+        Where averaged weights answer, it is theirs, in `table.averaged.labels`.
+        """
+        if self.provenance.get("method") == AVERAGED and table.averaged is not None:
+            table = table.only_averaged()
         score = self.estimator.confidence(table)
         return score if self.calibration is None else self.calibration.predict_proba(score)
 
