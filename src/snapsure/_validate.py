@@ -234,12 +234,12 @@ def path(value: str | os.PathLike[str], name: str) -> Path:
     try:
         if b"\0" not in os.fsencode(value):
             return Path(value)
-        got = "a NUL character"
+        got = f"a NUL character in {value!r}"
     except UnicodeEncodeError:
-        got = "a lone surrogate"
+        got = f"a lone surrogate in {value!r}"
     except TypeError:
-        got = f"a {type(value).__name__}"
-    raise InvalidInput(f"`{name}` must be a path, got {got} in {value!r}. Check the path.")
+        got = f"an object of type {type(value).__name__}"  # whose repr may be all of the data
+    raise InvalidInput(f"`{name}` must be a path, got {got}. Check the path.")
 
 
 def choice(value: str, allowed: Sequence[str], name: str) -> None:

@@ -99,6 +99,9 @@ def test_confidences_of_every_example_in_a_file(tmp_path):
 def test_score_and_evaluate(workplace):
     result = score(workplace, kappa="softmax,nn_distance,mc_dropout", reference="train.npz")
     assert result.stdout.splitlines()[1] == "Now: snapsure evaluate scores"
+    np.savez(workplace / "unlabelled.npz", x=np.load(workplace / "test.npz")["x"])
+    result = score(workplace, data="unlabelled.npz", out="unlabelled")
+    assert "evaluate" not in result.stdout
     table = ScoreTable.open(workplace / "scores")
     assert table.names == ["softmax", "nn_distance", "mc_dropout"]
 

@@ -63,6 +63,15 @@ def test_decide_by_group_the_smallest_risk_and_what_is_refused(tmp_path):
         assert fact in refused.output
 
 
+def test_decide_says_which_file_is_no_log(tmp_path):
+    (tmp_path / "empty.csv").touch()
+    columns = ["--confidence", "score", "--correct", "ok", "--risk", 0.1]
+    for name, fact in (("none.csv", "No such file"), ("empty.csv", "no columns"), (".", "dir")):
+        refused = run("decide", tmp_path / name, *columns)
+        assert refused.exit_code == 2
+        assert fact in refused.output
+
+
 def test_monitor_is_quiet_and_then_alarms(tmp_path):
     held_out = log(tmp_path / "log.csv", 0, 3000)
     threshold = Threshold.at_risk(held_out.score, 1 - held_out.ok, 0.07)

@@ -60,7 +60,7 @@ def test_fit_says_what_it_chose_and_why(place):
     assert re.search(r", (one forward pass|\d+ forward passes) per answer$", said[0])
     assert said[1].startswith("Why: ")
     assert said[2].startswith("Accepts ")
-    assert re.search(r"[Aa]t most 0.5 .* with probability 0.95", said[2])
+    assert re.search(r"[Aa]t most 50% .* with probability 95%", said[2])
     assert said[3].startswith("Now: snapsure predict predictor --model mine:network --data")
     told = run("fit", "scores", "--trust", "--passes", "1", "--out", "other", "--json", cwd=place)
     content = json.loads(told.stdout)

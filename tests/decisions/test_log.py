@@ -57,6 +57,11 @@ def test_what_is_no_log():
         read_log({"score": ["0.1", "high"]}, "score")
     with refuses(InvalidInput, "'ok'", "1 (right), 0 (wrong)", "'2' in row 0"):
         read_log({"score": [1], "ok": ["2"]}, "score", "ok")
+    with refuses(InvalidInput, "`frame`", "'ok'", "got none"):
+        read_log({}, "ok")
+    frame = {"score": [1, 2], "ok": ["", None]}
+    with refuses(InvalidInput, "'ok'", "1 (right) or 0 (wrong)", "2 rows"):
+        Threshold.from_frame(frame, confidence="score", correct="ok", risk=0.1)
 
 
 @pytest.mark.parametrize("more", [-1, 1])

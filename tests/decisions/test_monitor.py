@@ -254,13 +254,13 @@ def test_what_there_is_to_read():
     assert (monitor.seen, monitor.coverage, monitor.labelled) == (4, 0.75, 2)
     assert monitor.risk.estimate == 0.5
     assert repr(monitor) == (
-        "<Monitor: 4 answers, 0.75 accepted (0.5 at fitting), 2 labelled: risk 0.5 (at most 0.1 "
-        "promised), no alarm>"
+        "<Monitor: 4 answers, 75.0% accepted (50.0% at fitting), 2 labelled: risk 0.5 (at most "
+        "0.1 promised), no alarm>"
     )
     silent = Monitor(THRESHOLD, reference())
     silent.update([0.9], [0])
     assert repr(silent) == (
-        "<Monitor: 1 answers, 1 accepted (0.5 at fitting), 1 labelled: risk 0, no alarm>"
+        "<Monitor: 1 answer, 100.0% accepted (50.0% at fitting), 1 labelled: risk 0, no alarm>"
     )
 
 

@@ -246,6 +246,12 @@ def test_an_unknown_kappa(table):
         evaluate(table, kappa=["luck"])
 
 
+@pytest.mark.parametrize("value", ["scores", np.ones((2, 20)), [np.ones(20)]])
+def test_only_tables_are_evaluated(value):
+    with pytest.raises(InvalidInput, match=r"must be a ScoreTable, got (str|ndarray)\..*open"):
+        evaluate(value)
+
+
 @pytest.mark.parametrize(("y", "wrong"), [(np.zeros(20), 0), (np.ones(20), 20)])
 def test_nothing_to_compare(y, wrong):
     table = ScoreTable({"softmax": np.ones((2, 20)) / 2}, np.zeros((2, 20), int), y)

@@ -37,6 +37,7 @@ Which of my classifier's predictions can I trust?
 
   snapsure demo      try everything on a small example, in about a minute
   snapsure score     score the checkpoints of your own training
+  snapsure decide    set an error limit from a log of confidences, without checkpoints
   snapsure --help    list all commands"""
 
 

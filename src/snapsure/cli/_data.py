@@ -79,7 +79,12 @@ def read_columns(path: Path, option: str) -> dict[str, list[str]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file, strict=True))
-    except (OSError, ValueError, csv.Error) as error:
+    except OSError as error:
+        raise InvalidInput(
+            f"{option} must be a file that can be read, got {path} ({error.strerror}). Check the "
+            "path."
+        ) from None
+    except (ValueError, csv.Error) as error:
         raise InvalidInput(
             f"{option} must be a .csv file, got {path} ({error}). Check it."
         ) from None

@@ -65,8 +65,8 @@ def decide(
             typer.echo(f"  {name}: {'(review all)' if theta == float('inf') else repr(theta)}")
     typer.echo(
         f"This accepts {threshold.coverage:.1%} of {threshold.n:,} answers. At most "
-        f"{threshold.risk:g} of the accepted ones are wrong, with probability {1 - delta:g}, for "
-        "new answers like these."
+        f"{100 * threshold.risk:g}% of the accepted ones are wrong, with probability "
+        f"{100 - 100 * delta:g}%, for new answers like these."
     )
     typer.echo(f"written: {out}")
     if threshold.groups is None:

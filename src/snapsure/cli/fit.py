@@ -100,6 +100,7 @@ def fit(
     else:
         typer.echo(
             f"Accepts {threshold.coverage:.1%} of the held-out examples. At most "
-            f"{threshold.risk:g} of the accepted answers are wrong, with probability {1 - delta:g}."
+            f"{100 * threshold.risk:g}% of the accepted answers are wrong, with probability "
+            f"{100 - 100 * delta:g}%."
         )
     typer.echo(f"Now: snapsure predict {out} --model {factory} --data new.npz --out answers.csv")

@@ -86,4 +86,9 @@ def score(
         )
     _tables.write_source(out, model, snapshots, prefix)
     summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
-    typer.echo(json.dumps(summary) if as_json else f"{table}\nNow: snapsure evaluate {out}")
+    if as_json:
+        typer.echo(json.dumps(summary))
+    elif table.y is None:
+        typer.echo(f"{table}\nWithout labels, no method can be judged: score data that has them.")
+    else:
+        typer.echo(f"{table}\nNow: snapsure evaluate {out}")

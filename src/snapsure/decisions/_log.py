@@ -39,9 +39,9 @@ def read_log(
             cells = list(frame[name])
         except (KeyError, IndexError, TypeError):
             known = getattr(frame, "columns", frame if isinstance(frame, Mapping) else ())
+            names = ", ".join(map(str, known)) or "none"
             raise InvalidInput(
-                f"`frame` must have the column {name!r}, got {', '.join(map(str, known))}. Name a "
-                "column that is there."
+                f"`frame` must have the column {name!r}, got {names}. Name a column that is there."
             ) from None
         if n is not None and len(cells) != n:
             raise InvalidInput(

@@ -254,9 +254,9 @@ class Monitor:
     def __repr__(self) -> str:
         """Show what was observed, beside what was expected."""
         of = "" if self._streams == 1 else f" of {self._streams} streams"
-        parts = [f"{self.seen:,} answers{of}"]
+        parts = [f"{self.seen:,} {'answer' if self.seen == 1 else 'answers'}{of}"]
         if self.coverage is not None:
-            parts.append(f"{self.coverage:.3g} accepted ({self._expected_coverage:.3g} at fitting)")
+            parts.append(f"{self.coverage:.1%} accepted ({self._expected_coverage:.1%} at fitting)")
         if self.risk is not None:
             promised = "" if self._promise is None else f" (at most {self._promise:.3g} promised)"
             what = "batches labelled" if self._batch else "labelled"

@@ -272,6 +272,11 @@ class Threshold:
         """
         log = read_log(frame, confidence, correct, group)
         known = ~np.isnan(log.errors)
+        if not known.any():
+            raise InvalidInput(
+                f"{correct!r} must be 1 (right) or 0 (wrong) in some rows, got none in "
+                f"{known.size} rows. Label a random sample of the answers."
+            )
         groups = None if log.groups is None else log.groups[known]
         return cls.at_risk(
             log.confidence[known], log.errors[known], risk, delta, groups=groups, small=small
@@ -469,12 +474,12 @@ def infeasible(
     remedy = "Hold out more examples."
     if smallest is not None:
         remedy = (
-            f'Use risk="smallest" to promise {smallest.risk:g}, which accepts '
+            f'Use risk="smallest" (--risk smallest) to promise {smallest.risk:g}, which accepts '
             f"{smallest.coverage:.1%} of them, or hold out more examples."
         )
     return Infeasible(
-        f"`risk` must be one that {n} examples can promise at delta = {delta:g}{also}, got {risk}. "
-        f"{remedy}",
+        f"`risk` must be one that {n} {'example' if n == 1 else 'examples'} can promise at "
+        f"delta = {delta:g}{also}, got {risk}. {remedy}",
         possible=None if smallest is None else smallest.risk,
     )
 

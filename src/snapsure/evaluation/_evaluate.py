@@ -1,13 +1,14 @@
 """`evaluate` and `confidences`: methods on every κ of a table, beside its final snapshot."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from snapsure import _validate
 from snapsure._types import Floats
 from snapsure.estimators import registry
+from snapsure.estimators._base import refuse_no_table
 from snapsure.estimators.registry import FINAL, Method
 from snapsure.evaluation._engine import (
     FEWEST,
@@ -87,7 +88,9 @@ def evaluate(
     >>> result["final"].gain.estimate, result["AES"].gain.estimate > 0
     (0.0, True)
     """
-    some = [tables] if isinstance(tables, ScoreTable) else list(tables)
+    some = list(tables) if isinstance(tables, list | tuple) else [cast(ScoreTable, tables)]
+    for table in some:
+        refuse_no_table(table)
     names = some[0].names if kappa is None else [kappa] if isinstance(kappa, str) else kappa
     for i, table in enumerate(some):
         check_table(table, names, 1, f"`tables` (table {i})")

@@ -150,7 +150,8 @@ def load(
     if model is None and not trust:
         raise InvalidInput(
             f"`model` must be given for {folder}, got none. The folder names {factory}: pass "
-            f"model={factory!r}, or trust=True to import what the folder names."
+            f"model={factory!r} (--model {factory}), or trust=True (--trust) to import what the "
+            "folder names."
         )
     # First, because importing its module may register a κ or an estimator.
     given: nn.Module | str = (factory or "") if model is None else model
