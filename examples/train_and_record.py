@@ -27,7 +27,7 @@ def points(n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def main() -> None:
-    """The whole way."""
+    """Run it end to end."""
     torch.manual_seed(0)
     model, (x, y) = network(), points(1000, seed=0)
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)

@@ -63,6 +63,7 @@ def decide(
         typer.echo(f"Accept an answer if {confidence} is at least:")
         for name, theta in threshold.groups.items():
             typer.echo(f"  {name}: {'(review all)' if theta == float('inf') else repr(theta)}")
+    assert threshold.risk is not None
     typer.echo(
         f"This accepts {threshold.coverage:.1%} of {threshold.n:,} answers. At most "
         f"{100 * threshold.risk:g}% of the accepted ones are wrong, with probability "

@@ -93,7 +93,7 @@ def fit(
     count = "one forward pass" if predictor.passes == 1 else f"{predictor.passes} forward passes"
     typer.echo(f"{predictor.estimator!r}, {count} per answer")
     typer.echo(f"Why: {predictor.reason}.")
-    if threshold is None:
+    if threshold is None or threshold.risk is None:
         typer.echo(
             "Every answer is accepted: there is no error limit. Add --risk 0.02 to promise one."
         )
