@@ -247,13 +247,14 @@ def test_answers_of_another_network_are_not_kept(place):
 def test_thresholds_of_groups_need_the_groups(place, predictor):
     data = dict(np.load(place / "test.npz"))
     site = np.arange(len(data["x"])) % 3
-    np.savez(place / "sites.npz", **data, site=site)
+    np.savez(place / "sites.npz", **data, site=site, code=site.astype("S1"))
     groups = {0: 0.9, 1: 0.1}  # site 2 is unknown, and goes to review
     predictor.threshold = Threshold(0.9, 0.5, risk=0.5, delta=0.05, groups=groups)
     predictor.save(place / "by-site")
     more = {"data": "sites.npz", "folder": "by-site"}
     assert "`groups` must hold the group" in predict(place, "s.csv", status=2, **more).stderr
-    for name, words in (("nosuch", "which has x, y, site"), ("site", "")):
+    refused = ("nosuch", "which has x, y, site"), ("code", "got dtype |S1")
+    for name, words in (*refused, ("site", "")):
         status = 2 if words else 0
         said = predict(place, "s.csv", "--group", name, status=status, **more)
         assert words in said.stderr

@@ -175,6 +175,8 @@ class Monitor:
         `update` or `feedback` then holds the answers of one batch. The "risk" alarm bets on the
         error rate of the batch, and the "shift" alarm on one of its answers, drawn at random.
         Answers may depend on each other in any way within a batch, but not across batches.
+        Batches count alike, whatever their size: where small ones are wrong more often, the mean of
+        their error rates exceeds the error rate of all answers. Hold out one answer per batch.
     seed : int
         Fixes the order of ties, and the answers that are drawn.
 

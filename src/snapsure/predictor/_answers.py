@@ -19,7 +19,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike, NDArray
 
-from snapsure import _files, _json
+from snapsure import _files, _json, _validate
 from snapsure._types import Ints
 from snapsure.decisions import Monitor
 from snapsure.errors import CorruptFile, InvalidInput
@@ -63,10 +63,11 @@ def write_answers(
     if monitor is not None:
         _read_monitor(predictor, monitor)  # refuses another promise before the work begins
     rows = _DigestedRows(read_inputs(data))
+    groups = None if groups is None else _validate.groups(groups, (rows.n,), of="data")
     identity = {
         "predictor": _json.digest(describe(predictor)),
         "data": rows.identity(),
-        "groups": None if groups is None else _json.digest(np.asarray(groups).tolist()),
+        "groups": None if groups is None else _json.digest(groups.tolist()),
     }
     _files.make_folder(out.parent)
     work = _Work(out)
