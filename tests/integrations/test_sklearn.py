@@ -357,6 +357,15 @@ def test_prefit_refuses_what_is_not_trained():
         SelectiveEstimator(LogisticRegression(), prefit=True).fit(*TRAIN)
 
 
+@pytest.mark.parametrize(("kind", "reject"), [("u1", -1), ("i1", 1000)])
+def test_the_reject_value_is_exact_beside_labels_of_few_bits(kind, reject):
+    X, y = TRAIN
+    model = SelectiveEstimator(
+        LOGISTIC, 0.001, infeasible="reject", reject=reject, random_state=0
+    ).fit(X, np.asarray(y).astype(kind))
+    assert set(model.predict(X[:20]).tolist()) == {reject}
+
+
 def test_a_promise_that_is_not_possible_may_reject_all():
     strict = SelectiveEstimator(LOGISTIC, 0.001, infeasible="reject", random_state=0).fit(*TRAIN)
     assert not strict.decide(NEW[0]).accepted.any()

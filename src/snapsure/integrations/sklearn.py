@@ -214,7 +214,8 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
         if self.threshold_ is None:
             return np.asarray(self.estimator_.predict(X)).reshape(-1)
         label, _, accepted = self.decide(X)
-        return np.where(accepted, label, self.reject)
+        # As an array, it widens labels of few bits, such as uint8, instead of wrapping around.
+        return np.where(accepted, label, np.asarray(self.reject))
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the class probabilities of the final classifier, (n, classes)."""
