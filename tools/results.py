@@ -84,7 +84,7 @@ README_ROWS = {
     "`LES()`: learned early stopping": (LES, "held-out labels"),
     "`LES(passes=3)`": (LES3, "held-out labels"),
     "`AES()`: averaged early stopping": (AES, "nothing"),
-    "`Student` that answers itself": ("student", "one more training"),
+    "averaged weights of the checkpoints": ("averaged weights", "nothing"),
     "for comparison: an `Ensemble` of two networks": (BOTH, "one more training"),
 }
 SUMMARY_ROWS = {
@@ -92,7 +92,7 @@ SUMMARY_ROWS = {
     "`LES()`, held-out labels": LES,
     "`LES(passes=3)`, held-out labels": LES3,
     "`SelfAdaptive`, a loss for the training itself": "SAT",
-    "`Student` answering itself: one more training": "student",
+    "`Student(labels=0)` answering itself: one more training": "student",
     "for comparison: a second network, and the mean of both": BOTH,
 }
 PASSES_ROWS = (
