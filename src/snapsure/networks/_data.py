@@ -330,7 +330,7 @@ def refuse_infinite(inputs: Any, name: str, start: int = 0) -> None:
     for leaf in [inputs] if isinstance(inputs, Tensor) else tree_leaves(inputs):
         # The sum is infinite or NaN where any number is, and takes less time than to look at each.
         floats = isinstance(leaf, Tensor) and leaf.is_floating_point()
-        if floats and not math.isfinite(leaf.sum()):
+        if floats and not math.isfinite(leaf.detach().sum()):
             bad = ~leaf.isfinite().reshape(len(leaf), -1).all(dim=1)
             if bad.any():
                 row = start + int(bad.nonzero()[0])

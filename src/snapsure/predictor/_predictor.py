@@ -21,7 +21,7 @@ from snapsure.estimators.registry import AVERAGED
 from snapsure.kappas import Kappa, SoftmaxResponse, registry
 from snapsure.networks._data import Rows, is_words
 from snapsure.networks._factory import make_network
-from snapsure.networks._network import find_device
+from snapsure.networks._network import call, find_device
 from snapsure.predictor._scorer import Scorer
 from snapsure.scoring._average import AveragedWeights, describe_average
 from snapsure.snapshots._base import Snapshots
@@ -413,9 +413,13 @@ class Predictor:
                 'padding=True, return_tensors="pt")).'
             ) from error
         if isinstance(batch, torch.Tensor | np.ndarray) and batch.ndim:
+            one = torch.as_tensor(batch, device=self.networks.device)[None]
             try:
-                next(self.networks.tables(read_inputs(batch[None])))
+                with torch.inference_mode():
+                    classes = call(self.networks.modules[0], one).shape[1]
             except Exception:
+                return
+            if classes == 1:
                 return
             raise InvalidInput(
                 "`batch` must have its inputs on the first axis, got one input of shape "
