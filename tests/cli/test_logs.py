@@ -204,3 +204,19 @@ def test_decide_prints_what_can_be_used_as_it_is(tmp_path):
     done = run(*words, "--risk", 0.1, "--out", tmp_path / "t.json")
     assert f"at least {Threshold.load(tmp_path / 't.json').theta!r}." in done.output
     assert "--confidence 'my score' --correct 'is ok'" in done.output
+
+
+def test_decide_writes_a_page(tmp_path):
+    log(tmp_path / "log.csv", 0, 2000)
+    words = ["decide", tmp_path / "log.csv", "--confidence", "score", "--correct", "ok"]
+    words += ["--risk", 0.07, "--out", tmp_path / "t.json", "--report", tmp_path / "page.html"]
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    threshold = Threshold.load(tmp_path / "t.json")
+    page = (tmp_path / "page.html").read_text()
+    assert f"accepts {100 * threshold.coverage:.1f} % of 2,000 answers" in page
+    assert repr(threshold.theta) in page  # the slider copies all digits
+    assert run(*words, "--group", "site").exit_code == 0
+    groups = Threshold.load(tmp_path / "t.json").groups
+    page = (tmp_path / "page.html").read_text()
+    assert all(f"{theta:.6g}" in page for theta in groups.values())

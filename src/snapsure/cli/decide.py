@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,6 +38,9 @@ def decide(
         ),
     ] = "refuse",
     out: Annotated[Path, typer.Option(help="File for the threshold.")] = Path("threshold.json"),
+    report: Annotated[
+        Path | None, typer.Option(help="HTML page to write about the threshold and the log.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find which answers to accept, from a log of confidences and right or wrong of any system."""
@@ -44,8 +48,9 @@ def decide(
 
     limit = read_risk(risk)
     assert limit is not None
+    frame = read_file(log)
     threshold = Threshold.from_frame(
-        read_file(log),
+        frame,
         confidence=confidence,
         correct=correct,
         risk=limit,
@@ -54,6 +59,24 @@ def decide(
         small=small,
     )
     threshold.save(out)
+    if report is not None:
+        import numpy as np
+
+        from snapsure.decisions._log import read_log
+        from snapsure.report.log import render_log
+        from snapsure.report.page import write_page
+
+        rows = read_log(frame, confidence, correct, group)
+        known = ~np.isnan(rows.errors)
+        page = render_log(
+            rows.confidence[known],
+            rows.errors[known] == 1,
+            threshold,
+            None if rows.groups is None else rows.groups[known],
+            name=confidence,
+            origin={"command": shlex.join(["snapsure", *sys.argv[1:]]), "log": str(log)},
+        )
+        write_page(page, report)
     if as_json:
         typer.echo(json.dumps({"threshold": str(out), **threshold.as_dict()}))
         return
@@ -69,7 +92,7 @@ def decide(
         f"{100 * threshold.risk:g}% of the accepted ones are wrong, with probability "
         f"{100 - 100 * delta:g}%, for new answers like these."
     )
-    typer.echo(f"written: {out}")
+    typer.echo(f"written: {out}{'' if report is None else f', {report}'}")
     if threshold.groups is None:
         words = [str(out), "new.csv", "--confidence", confidence, "--correct", correct]
         typer.echo(f"Later: snapsure monitor {shlex.join(words)} --state monitor.json")

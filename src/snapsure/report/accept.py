@@ -5,6 +5,7 @@ position of the slider is one-sided, at delta over the number of choices that a 
 (positions, confidences, chapters), so it holds for whichever is chosen after looking at all.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -194,35 +195,55 @@ def accept(chapter: Chapter) -> list[Block]:
                 ),
             ]
         ),
-        Slider(
-            labels=labels,
-            data={
-                name: charts.to_plain(each._asdict(), 9)
-                | {
-                    "theta": each.theta.tolist(),  # all digits: it is copied
-                    "written": [write_threshold(theta) for theta in each.theta.tolist()],
-                }
-                for name, each in positions.items()
-            },
-            start=first.start + 1,
-            limit=write_limit(chapter.risk),
+        *show_positions(
+            positions,
+            labels,
+            rest.errors,
+            chapter.risk,
             is_promised=is_promised,
             has_strangers=bool(strangers.any()),
-            examples=rest.errors.size,
             chapters=chapter.chapters,
-            deltas=DELTAS,
-            positions=POSITIONS,
-        ),
-        Folded(
-            "Numbers behind these charts",
-            [_tabulate_positions(labels[name], each, rest) for name, each in positions.items()],
         ),
     ]
 
 
-def _tabulate_positions(label: str, each: Positions, rest: ScoreTable) -> Table:
+def show_positions(
+    positions: Mapping[str, Positions],
+    labels: dict[str, str],
+    wrong: Bools,
+    risk: float,
+    *,
+    is_promised: bool = True,
+    has_strangers: bool = False,
+    chapters: int = 1,
+) -> list[Block]:
+    """Show the slider and its numbers as tables, the first confidence chosen."""
+    slider = Slider(
+        labels=labels,
+        data={
+            name: charts.to_plain(each._asdict(), 9)
+            | {
+                "theta": each.theta.tolist(),  # all digits: it is copied
+                "written": [write_threshold(theta) for theta in each.theta.tolist()],
+            }
+            for name, each in positions.items()
+        },
+        start=next(iter(positions.values())).start + 1,
+        limit=write_limit(risk),
+        is_promised=is_promised,
+        has_strangers=has_strangers,
+        examples=wrong.size,
+        chapters=chapters,
+        deltas=DELTAS,
+        positions=POSITIONS,
+    )
+    tables = [_tabulate_positions(labels[name], each, wrong) for name, each in positions.items()]
+    return [slider, Folded("Numbers behind these charts", tables)]
+
+
+def _tabulate_positions(label: str, each: Positions, wrong: Bools) -> Table:
     # In hindsight, errors are accepted only after every right answer.
-    least = np.maximum(0, rest.errors.sum() - each.reviewed) / (rest.errors.size - each.reviewed)
+    least = np.maximum(0, wrong.sum() - each.reviewed) / (wrong.size - each.reviewed)
     write_risk = partial(percent, digits=2)
     columns = [
         Column("accepted", percent),

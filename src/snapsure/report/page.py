@@ -18,7 +18,7 @@ from snapsure.errors import InvalidInput
 from snapsure.estimators.registry import FINAL
 from snapsure.evaluation import Comparison, choose
 from snapsure.report.advice import recommend, summarise
-from snapsure.report.chapter import Chapter
+from snapsure.report.chapter import Block, Chapter
 from snapsure.report.examples import Examples
 from snapsure.report.sections import SECTIONS, show_contest
 from snapsure.report.tables import to_html
@@ -113,23 +113,9 @@ class Report:
 
     def html(self) -> str:
         """Return the page."""
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-
-        environment = Environment(
-            autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-        )
-        environment.filters |= {
-            "kind": lambda block: type(block).__name__,
-            "table": lambda table: Markup(to_html(replace(table, title=""))),
-            "json": lambda data: Markup(_inline(data)),
-            "count": "{:,}".format,
-        }
-        first, *others = self.advice.write()
-        return environment.from_string(_read("page.html")).render(
+        return render_page(
             title=self._title,
-            first=first,
-            others=others,
+            sentences=self.advice.write(),
             is_final=self.advice.method == FINAL,
             summary=summarise(self.advice, self._chapters, self._deployment),
             chapters=[
@@ -141,22 +127,12 @@ class Report:
                 for i, chapter in enumerate(self._chapters)
             ],
             contest=[] if self._contest is None else show_contest(self._contest),
-            made=self._describe_making(),
-            style=_read("page.css"),
-            library=_load_vega(),
-            script=_read("page.js"),
+            made={"seed of splits and resamples": self._seed, **self._origin},
         )
 
     def save(self, path: str | Path) -> Path:
         """Write the page, replacing what is there."""
-        target = Path(path)
-        if target.is_dir():
-            raise InvalidInput(
-                f"`path` must be a file, got the folder {target}. Add a file name to it."
-            )
-        _files.make_folder(target.parent)
-        _files.write_bytes(target, self.html().encode())
-        return target
+        return write_page(self.html(), Path(path))
 
     def _repr_html_(self) -> str:
         """Show the recommendation in a notebook, and the page in a frame apart from other cells.
@@ -169,21 +145,62 @@ class Report:
             f'style="width: 100%; height: {_FRAME}px; border: 1px solid #8888"></iframe>'
         )
 
-    def _describe_making(self) -> dict[str, str]:
-        versions = {
-            "snapsure": metadata.version("snapsure"),
-            "numpy": np.__version__,
-            "Python": platform.python_version(),
-        }
-        origin = {
-            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            for key, value in self._origin.items()
-        }
-        return {
-            "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-            "seed of splits and resamples": str(self._seed),
-            **origin,
-        }
+
+def render_page(
+    *,
+    title: str,
+    sentences: Sequence[str],
+    is_final: bool,
+    summary: Sequence[Block],
+    chapters: Sequence[tuple[str, str, Sequence[tuple[str, Sequence[Block]]]]],
+    made: Mapping[str, Any],
+    contest: Sequence[Block] = (),
+) -> str:
+    """Render a page: the advice in `sentences`, and chapters of (id, name, titled sections)."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "kind": lambda block: type(block).__name__,
+        "table": lambda table: Markup(to_html(replace(table, title=""))),
+        "json": lambda data: Markup(_inline(data)),
+        "count": "{:,}".format,
+    }
+    versions = (
+        f"snapsure {metadata.version('snapsure')}, numpy {np.__version__}, "
+        f"Python {platform.python_version()}"
+    )
+    origin = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in made.items()
+    }
+    return environment.from_string(_read("page.html")).render(
+        title=title,
+        first=sentences[0],
+        others=sentences[1:],
+        is_final=is_final,
+        summary=summary,
+        chapters=chapters,
+        contest=contest,
+        made={"versions": versions, **origin},
+        style=_read("page.css"),
+        library=_load_vega(),
+        script=_read("page.js"),
+    )
+
+
+def write_page(html: str, target: Path) -> Path:
+    """Write a page, replacing what is there."""
+    if target.is_dir():
+        raise InvalidInput(
+            f"`path` must be a file, got the folder {target}. Add a file name to it."
+        )
+    _files.make_folder(target.parent)
+    _files.write_bytes(target, html.encode())
+    return target
 
 
 def describe_origin(table: ScoreTable, name: str) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""The page of `snapsure decide`: what a threshold accepts of a log of confidences."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from snapsure._types import Array, Bools, Floats
+from snapsure.decisions import Threshold
+from snapsure.evaluation._trajectories import best_curve
+from snapsure.metrics import rc_curve
+from snapsure.report import charts
+from snapsure.report.accept import (
+    POSITIONS,
+    bound_risk,
+    find_positions,
+    show_positions,
+    write_threshold,
+)
+from snapsure.report.chapter import Bar, Block, Chart
+from snapsure.report.page import render_page
+from snapsure.report.tables import Column, Table, percent, write_limit
+
+
+def render_log(
+    confidence: Floats,
+    wrong: Bools,
+    threshold: Threshold,
+    groups: Array | None = None,
+    *,
+    name: str = "confidence",
+    origin: Mapping[str, Any] | None = None,
+) -> str:
+    """Render a page about a threshold that promises a risk, and the log it was made from.
+
+    Parameters
+    ----------
+    confidence, wrong : (n,)
+        The log: answers that are known to be right or wrong.
+    threshold : Threshold
+        Made from the log by `Threshold.at_risk`.
+    groups : (n,), optional
+        The group of each answer, if the threshold has one per group.
+    name : str
+        What the log calls the confidence.
+    origin : mapping, optional
+        Where the log comes from; listed at the end of the page.
+    """
+    assert threshold.risk is not None
+    assert threshold.delta is not None
+    accepted = threshold.accepts(confidence, groups)
+    share = float(accepted.mean())
+    if groups is None:
+        rule, each = write_threshold(float(threshold.theta)), ""
+        blocks = _show_curve(confidence, wrong, threshold, name)
+    else:
+        rule, each = "the threshold of its group", " in each group"
+        blocks = [_tabulate_groups(wrong, threshold, groups, accepted)]
+    return render_page(
+        title="Which answers can be accepted?",
+        sentences=[
+            f"Accept an answer if {name} is at least {rule}.",
+            f"This accepts {percent(share)} of {wrong.size:,} answers. At most "
+            f"{write_limit(threshold.risk)} of the accepted ones are wrong{each}, with "
+            f"probability {100 - 100 * threshold.delta:g} %, for new answers like these.",
+        ],
+        is_final=False,
+        summary=[
+            Bar("accepted", share, percent(share), charts.GREEN),
+            Bar("sent to review", 1 - share, percent(1 - share), charts.GUIDE),
+        ],
+        chapters=[("log", "", [("What accepting the surest answers does", blocks)])],
+        made=dict(origin or {}),
+    )
+
+
+def _show_curve(confidence: Floats, wrong: Bools, threshold: Threshold, name: str) -> list[Block]:
+    assert threshold.risk is not None
+    strange = np.zeros_like(wrong)
+    positions = find_positions(confidence, wrong, strange, POSITIONS, float(threshold.theta))
+    coverage = float(positions.coverage[positions.start])
+    chosen = coverage, float(positions.risk[positions.start])
+    curves = {name: rc_curve(confidence, wrong)}
+    drawn = charts.draw_risk(curves, best_curve(wrong), threshold.risk, chosen, coverage)
+    caption = (
+        "Share of errors among the accepted answers (risk) when only the surest are accepted "
+        "(coverage). Dotted: the error limit. Grey: the best ranking in hindsight."
+    )
+    shown = show_positions({name: positions}, {name: name}, wrong, threshold.risk)
+    return [Chart("risk", drawn, caption), *shown]
+
+
+def _tabulate_groups(wrong: Bools, threshold: Threshold, groups: Array, accepted: Bools) -> Table:
+    """Tabulate each group: its threshold, and the errors among what it accepts."""
+    rows = []
+    for group in np.unique(groups).tolist():
+        inside = groups == group
+        n, errors = int((inside & accepted).sum()), int((inside & accepted & wrong).sum())
+        theta = (threshold.groups or {}).get(group, np.inf)
+        risk = "–"
+        if n:
+            low, high = (float(end[0]) for end in bound_risk(np.array([errors]), np.array([n])))
+            risk = f"{percent(errors / n)} ({percent(low)} … {percent(high)})"
+        rule = "review all" if theta == np.inf else write_threshold(theta)
+        rows.append((str(group), rule, int(inside.sum()), n / inside.sum(), risk))
+    columns = [
+        Column("group", text=True),
+        Column("accept ≥"),
+        Column("answers", "{:,}".format),
+        Column("accepted", percent),
+        Column("wrong among the accepted (95 % interval)"),
+    ]
+    return Table(columns, rows, "The error limit holds in every group")
