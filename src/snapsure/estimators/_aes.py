@@ -13,7 +13,7 @@ from snapsure.table import ScoreTable
 class AES(Estimator):
     """Average κ over k snapshots, evenly spaced from the fraction `start` of training to its end.
 
-    AES needs no labels, so nothing checks whether it is better than the final κ on your data;
+    AES needs no labels, so nothing checks whether it is better than the final softmax on your data;
     `evaluate` does, if you have labels. With fewer than k snapshots, each is used once.
 
     Parameters

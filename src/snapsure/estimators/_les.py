@@ -60,10 +60,10 @@ class LES(Estimator):
     between its knots and flat outside, so nothing extrapolates. The penalty on each weight w is
     30 · max(1, 100 / errors) · w² / 2 beside the sum of log-losses (`errors`: of wrong and right
     examples the fewer), but 0.3 · w² / 2 for the final snapshot's own log-odds: with few errors LES
-    shrinks towards the order of the final κ. Then each predicted class gets an offset, one Newton
+    shrinks towards the final snapshot's order. Then each predicted class gets an offset, one Newton
     step with a penalty of 10 · max(1, 100 / errors): Σ (right − p) / (penalty + Σ p (1 − p)) over
-    its examples. With fewer than 30 errors, LES is Platt's curve on the final κ, and `fallback_` is
-    True.
+    its examples. With fewer than 30 errors, LES is Platt's curve on the final softmax, and
+    `fallback_` is True.
 
     With `passes`, an answer takes at most so many forward passes, the final snapshot's included,
     and all features are of these snapshots. The others are chosen one by one: each time the one
@@ -116,7 +116,7 @@ class LES(Estimator):
 
     @property
     def fallback_(self) -> bool:
-        """Whether LES is Platt's curve on the final κ."""
+        """Whether LES is Platt's curve on the final softmax."""
         return bool(self.fitted["fallback"])
 
     @property
