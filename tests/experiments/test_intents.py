@@ -169,7 +169,7 @@ def test_trained_packed_and_compared(model, data, tmp_path, monkeypatch):
     assert everything.table.labels.shape == (6, 110)
     assert everything.table.errors[90:].all()
     assert (inside.table.kappa("softmax") == everything.table.kappa("softmax")[:, :90]).all()
-    assert (inside.passes[MEAN], inside.passes[HEAD], inside.passes[WEIGHTS]) == (5, 1, 1)
+    assert [inside.others[name].passes for name in (MEAN, HEAD, WEIGHTS)] == [5, 1, 1]
     wanted = {"gen", "deep_knn", "nn_distance", HEAD, MEAN, WEIGHTS, "SPTD", "MaxLogit-pNorm"}
     for board in compare(runs).boards.values():
         assert wanted < {row.method for row in board.rows}

@@ -413,8 +413,8 @@ class Predictor:
                 'padding=True, return_tensors="pt")).'
             ) from error
         if isinstance(batch, torch.Tensor | np.ndarray) and batch.ndim:
-            one = torch.as_tensor(batch, device=self.networks.device)[None]
             try:
+                one = torch.as_tensor(batch, device=self.networks.device)[None]
                 with torch.inference_mode():
                     classes = call(self.networks.modules[0], one).shape[1]
             except Exception:
