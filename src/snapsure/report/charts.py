@@ -71,15 +71,12 @@ def draw_risk(
         point = [{"coverage": at, "risk": risk, "label": "recommended"}]
         dot = {"filled": True, "size": 110, "opacity": 1}
         colour = COLOURS[find_kind(next(iter(curves)))]
-        # Curves rise to the right, so there is room below them.
-        side = {
-            "align": "left" if at < 0.75 else "right",
-            "dx": 9 if at < 0.75 else 4,
-            "fontSize": 12,
-        }
+        # Curves rise to the right, so there is room at the top, on the left of the point.
+        side = {"align": "right", "dx": -5} if at > 0.4 else {"align": "left", "dx": 5}
+        named = {"fontSize": 12, "baseline": "top", **side}
         layers += [
             _layer("point", {**dot, "color": colour}, point, x=x, y=y),
-            _layer("text", {**side, "dy": 14}, point, x=x, y=y, text={"field": "label"}),
+            _layer("text", named, point, x=x, y={"value": 2}, text={"field": "label"}),
         ]
     about = "Risk against coverage of each confidence, with the error limit"
     return _chart(about, layers, rows, coverage)
