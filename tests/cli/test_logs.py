@@ -220,3 +220,17 @@ def test_decide_writes_a_page(tmp_path):
     groups = Threshold.load(tmp_path / "t.json").groups
     page = (tmp_path / "page.html").read_text()
     assert all(f"{theta:.6g}" in page for theta in groups.values())
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_the_page_promises_joined_groups_as_one(tmp_path, joins):
+    frame = log(tmp_path / "log.csv", 0, 3000)
+    frame["site"] = np.where(frame.index % 75 < 2, "small" + (frame.index % 75).astype(str), "all")
+    if not joins:
+        frame["site"] = frame.index % 2
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    words = ["decide", tmp_path / "log.csv", "--confidence", "score", "--correct", "ok"]
+    words += ["--risk", 0.09, "--group", "site", "--small", "join", "--out", tmp_path / "t.json"]
+    done = run(*words, "--report", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    assert ("joined groups count as one" in (tmp_path / "page.html").read_text()) == joins

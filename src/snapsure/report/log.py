@@ -55,6 +55,9 @@ def render_log(
         blocks = _show_curve(confidence, wrong, threshold, name)
     else:
         rule, each = "the threshold of its group", " in each group"
+        finite = [theta for theta in (threshold.groups or {}).values() if theta != np.inf]
+        if len({*finite}) < len(finite):
+            each += " (joined groups count as one)"
         blocks = [_tabulate_groups(wrong, threshold, groups, accepted)]
     return render_page(
         title="Which answers can be accepted?",
@@ -91,7 +94,10 @@ def _show_curve(confidence: Floats, wrong: Bools, threshold: Threshold, name: st
 
 
 def _tabulate_groups(wrong: Bools, threshold: Threshold, groups: Array, accepted: Bools) -> Table:
-    """Tabulate each group: its threshold, and the errors among what it accepts."""
+    """Tabulate each group: its threshold, and the errors among what it accepts.
+
+    The promise is made for groups that were joined together, not for each of them.
+    """
     rows = []
     for group in np.unique(groups).tolist():
         inside = groups == group
@@ -110,4 +116,4 @@ def _tabulate_groups(wrong: Bools, threshold: Threshold, groups: Array, accepted
         Column("accepted", percent),
         Column("wrong among the accepted (95 % interval)"),
     ]
-    return Table(columns, rows, "The error limit holds in every group")
+    return Table(columns, rows, "Joined groups have the same threshold")
