@@ -74,7 +74,7 @@ def train(task: Task, way: Way, seed: int, folder: Path) -> None:
     averaged = None if way.sharp else AveragedModel(network)
     for epoch in range(1, task.epochs + 1):
         network.train()
-        for x, y, index in _batches(task):
+        for x, y, index in make_batches(task):
 
             def cost(x: Tensor = x, y: Tensor = y, index: Tensor = index) -> Tensor:
                 return loss(network(x), y, index)
@@ -83,7 +83,7 @@ def train(task: Task, way: Way, seed: int, folder: Path) -> None:
                 optimizer.zero_grad()
                 cost().backward()  # type: ignore[no-untyped-call]
             else:
-                _flat_gradients(network, cost)
+                set_flat_gradients(network, cost)
             optimizer.step()
         rate.step()
         if record is not None and epoch % EVERY == 0:
@@ -91,7 +91,7 @@ def train(task: Task, way: Way, seed: int, folder: Path) -> None:
         if averaged is not None and epoch > 0.6 * task.epochs:
             averaged.update_parameters(network)
     if averaged is not None:
-        update_bn((x for x, _, _ in _batches(task)), averaged)
+        update_bn((x for x, _, _ in make_batches(task)), averaged)
         network = averaged
     finish_training(
         task, network, folder, {"cost": way.cost, "seconds": time.process_time() - begin}
@@ -177,13 +177,16 @@ def finish_training(task: Task, network: nn.Module, folder: Path, about: dict[st
     write_training(folder, about)
 
 
-def _batches(task: Task) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def make_batches(task: Task) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield inputs, labels and numbers of the training examples, in batches of random order."""
     x, y = task.train
     for rows in torch.split(torch.randperm(len(y)), BATCH):
         yield (x[rows] if task.augment is None else task.augment(x[rows])), y[rows], rows
 
 
-def _flat_gradients(network: nn.Module, cost: Callable[[], Tensor], radius: float = 0.05) -> None:
+def set_flat_gradients(
+    network: nn.Module, cost: Callable[[], Tensor], radius: float = 0.05
+) -> None:
     """Gradients at the worst place nearby (Foret et al. 2021); the weights stay where they are.
 
     With averaged weights it is FMFP (Zhu, Cheng, Zhang & Liu 2022), but that they hold the rate

@@ -1,5 +1,6 @@
 """The study of few passes: its trainings, made small, and what is committed of it."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,12 +11,14 @@ from torch import nn
 from experiments import cifar10
 from experiments.passes import __main__ as study
 from experiments.passes import labels as study_of_labels
+from experiments.passes import rivals as study_of_rivals
 from experiments.passes import tasks, trainings
 from experiments.passes.tasks import image_network
 from experiments.passes.trainings import locate_training
 from snapsure import compare
 from snapsure.evaluation._archive import open_contest
 from snapsure.paper import data
+from snapsure.scoring._recorded import RecordedLogits
 from tests.support.problem import CLASSES, points
 from tests.support.tasks import make_small_task
 
@@ -100,7 +103,7 @@ def test_flat_gradients_are_those_at_the_worst_place_nearby():
     for weight, start, step in zip(moved.parameters(), before, first, strict=True):
         weight.data = start + 0.05 * step / length
     wanted = torch.autograd.grad(nn.functional.cross_entropy(moved(x), y), [*moved.parameters()])
-    trainings._flat_gradients(model, cost)
+    trainings.set_flat_gradients(model, cost)
     for weight, start, gradient in zip(model.parameters(), before, wanted, strict=True):
         assert torch.allclose(weight.grad, gradient, atol=1e-6)
         assert torch.allclose(weight, start, atol=1e-6)
@@ -143,3 +146,35 @@ def test_images_of_the_packages_sprites(tmp_path):
     assert shown.tolist() == pixels[2, 5 * 32 + 7].tolist()
     assert image_network(10)(task.test[0]).shape == (3, 10)
     assert {*tasks._mirror(task.train[0]).flatten().tolist()} == {*task.train[0].flatten().tolist()}
+
+
+@pytest.mark.slow
+def test_the_study_of_rivals_writes_what_is_finished(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_of_rivals, "make_task", make_small_task)
+    out, results = tmp_path / "runs", tmp_path / "results.json"
+    study_of_rivals.main(out, ["words"], seed=[0])
+    study_of_rivals.main(out, ["words"], results=results)  # of seeds 1 and 2 nothing is trained
+    tasks = json.loads(results.read_text())["tasks"]
+    assert [*tasks["words"]] == ["0"]
+    found, y = tasks["words"]["0"], make_small_task().test[1].numpy()
+    assert [*found] == ["plain", "SAM", "EMA", "SWA", "FMFP", "RegMixup"]
+    for way in ("SAM", "SWA"):
+        folder = locate_training(out / "words" / "seed-0", f"rival {way}")
+        p = torch.from_numpy(np.load(folder / "logits.npy")).double().softmax(dim=1).numpy()
+        wrong = p.argmax(axis=1) != y
+        risks = np.cumsum(wrong[np.argsort(-p.max(axis=1))]) / np.arange(1, len(y) + 1)
+        assert found[way]["error"] == wrong.mean()
+        assert found[way]["aurc"] == pytest.approx(risks.mean(), rel=1e-4)
+        last = RecordedLogits(folder / "validation").epochs[-1]
+        assert last == (11 if way == "SWA" else 10)  # the averaged network comes after the last
+
+
+@pytest.mark.parametrize(
+    ("epoch", "share"),
+    [(1, 1), (51, 0.5), (101, 0), (121, (1 + np.cos(1.2 * np.pi)) / 2), (131, 0.5), (200, 0.5)],
+)
+def test_averaged_weights_are_trained_by_the_schedule_of_fmfps_authors(epoch, share):
+    task = dataclasses.replace(make_small_task(), epochs=200)
+    optimizer = trainings.make_optimizer([nn.Parameter(torch.zeros(1))], task)
+    study_of_rivals.set_rate(optimizer, task, study_of_rivals.Rival("SWA", average="late"), epoch)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05 * share, abs=1e-12)
