@@ -92,10 +92,10 @@ def test_evidence_is_the_definitions(ties):
     monitor = watch(held_out)
     monitor.update(kappa, errors)
     shift = slow_evidence(slow_ranks(held_out, kappa), _SHIFT_ODDS)
-    assert monitor._shift_bets.now == pytest.approx(math.log(shift), abs=1e-9)
+    assert monitor._state.shift_bets.now == pytest.approx(math.log(shift), abs=1e-9)
     counted = [(e == 1, 0.1) for k, e in zip(kappa, errors, strict=True) if k >= 0.5 and e == e]
     risk = slow_evidence([[answer] for answer in counted], _RISK_ODDS)
-    assert monitor._risk_bets.now == pytest.approx(math.log(risk), abs=1e-9)
+    assert monitor._state.risk_bets.now == pytest.approx(math.log(risk), abs=1e-9)
     assert monitor.labelled == len(counted)
 
 
@@ -115,8 +115,8 @@ def test_bets_on_the_risk_are_fair_at_the_promise_and_lose_below_it(rate, fair):
     """The mean of the evidence over all streams of ten answers."""
     mean = 0.0
     for answers in itertools.product([False, True], repeat=10):
-        bets = Bets(1, _RISK_ODDS, 100.0)
-        bets.play(np.array(answers)[:, None], np.array([[0.2]]))
+        bets = Bets.start(len(_RISK_ODDS))
+        bets.play(np.array(answers)[:, None], np.array([[0.2]]), _RISK_ODDS, level=100.0)
         mean += math.exp(bets.now) * rate ** sum(answers) * (1 - rate) ** (10 - sum(answers))
     assert mean == pytest.approx(1) if fair else mean < 0.95
 
@@ -129,8 +129,8 @@ def test_bets_on_ranks_are_fair_whatever_the_distribution():
         order = sorted([*held_out, first + 0.5])
         edges = [0.0, *order, 22.0]
         values = np.array([first + 0.5, (edges[second] + edges[second + 1]) / 2])
-        bets = Bets(15, _SHIFT_ODDS, 100.0)
-        bets.play(*RankCuts(held_out, 15, seed=0).place(values))
+        bets = Bets.start(15 * len(_SHIFT_ODDS))
+        bets.play(*RankCuts.of(held_out, seed=0).place(values), _SHIFT_ODDS, level=100.0)
         mean += math.exp(bets.now) / (21 * 22)
     assert mean == pytest.approx(1)
 
@@ -147,7 +147,7 @@ def test_how_the_stream_is_cut_does_not_matter(sizes, ties):
             parts.update(kappa[piece], errors[piece])
     assert same(parts, whole)
     assert whole.alarms
-    assert parts._cuts.state == whole._cuts.state  # the random order of ties too
+    assert parts._state.cuts == whole._state.cuts  # the random order of ties too
     later = watch(held_out)
     later.update(kappa)
     later.feedback(kappa, errors)
@@ -157,7 +157,9 @@ def test_how_the_stream_is_cut_does_not_matter(sizes, ties):
 def same(a, b):
     counts = [(m.seen, m.coverage, m.labelled, m.risk) for m in (a, b)]
     where = [[(alarm.kind, alarm.since, alarm.cut) for alarm in m.alarms] for m in (a, b)]
-    evidence = [[v for _, bets in m._bets() for v in (bets.now, bets.peak)] for m in (a, b)]
+    evidence = [
+        [v for bets in m._state.bets.values() for v in (bets.now, bets.peak)] for m in (a, b)
+    ]
     return (
         counts[0] == counts[1]
         and where[0] == where[1]
@@ -194,10 +196,10 @@ def test_memory_is_fixed(tmp_path):
 def test_no_evidence_is_too_great():
     monitor = watch(reference(), risk=0.001)
     monitor.update(np.full(5000, 0.999), np.ones(5000))
-    assert monitor._risk_bets.peak > 5000
+    assert monitor._state.risk_bets.peak > 5000
     assert monitor.evidence["risk"] == math.exp(709)
     monitor.update(reference(1, 5000), np.zeros(5000))
-    assert np.isfinite(monitor._risk_bets.now)
+    assert np.isfinite(monitor._state.risk_bets.now)
     assert [alarm.kind for alarm in monitor.alarms] == ["risk", "shift"]
 
 
@@ -235,13 +237,13 @@ def test_less_sure_answers_are_found_without_labels():
 def test_which_alarms_are_on():
     kappa = reference(n=2000)
     promising = Threshold.at_risk(kappa, kappa < 0.1, risk=0.2)
-    assert Monitor(promising)._promise == promising.risk == 0.2
+    assert Monitor(promising)._state.promise == promising.risk == 0.2
     assert watch().evidence == {"risk": 1.0}
     assert Monitor(THRESHOLD, reference()).evidence == {"shift": 1.0}
     both = watch(reference())
     assert both.evidence == {"risk": 1.0, "shift": 1.0}
-    assert watch()._risk_bets.level == math.log(1 / 0.05)
-    assert both._risk_bets.level == both._shift_bets.level == math.log(2 / 0.05)
+    assert watch()._state.level == math.log(1 / 0.05)
+    assert both._state.level == math.log(2 / 0.05)
 
 
 def test_what_there_is_to_read():
@@ -435,8 +437,8 @@ def test_a_bet_on_the_mean_of_a_batch_is_fair_whatever_its_answers_share():
     for outcomes in ({1.0: 0.05, 0.0: 0.95}, {0.0: 0.95**2, 0.5: 2 * 0.05 * 0.95, 1.0: 0.05**2}):
         mean = 0.0
         for share, chance in outcomes.items():
-            bets = Bets(1, (1.5, 6.0), level=9.0)
-            bets.play(np.array([[share]]), np.array([[0.05]]))
+            bets = Bets.start(2)
+            bets.play(np.array([[share]]), np.array([[0.05]]), (1.5, 6.0), level=9.0)
             mean += chance * math.exp(bets.now)
         assert mean == pytest.approx(1)
 

@@ -9,16 +9,17 @@ significance that no number of looks weakens.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct
 from numpy.typing import ArrayLike
 
 from snapsure import _json, _validate
 from snapsure._types import Bools, Floats
 from snapsure.decisions._threshold import Threshold
-from snapsure.errors import CorruptFile, InvalidInput
+from snapsure.errors import InvalidInput
 from snapsure.metrics import Interval
 
 # The bets on the odds of an error, as multiples of what was promised.
@@ -28,6 +29,7 @@ _RISK_ODDS = (1.2, 1.5, 2.0, 3.0, 6.0, 15.0)
 _SHIFT_ODDS = (1 / 3, 2 / 3, 3 / 2, 3.0)
 # The held-out confidences are cut at so many evenly spaced ranks.
 _CUTS = 15
+_PER_CUT = Meta(min_length=_CUTS, max_length=_CUTS)
 _ANSWERS_AT_ONCE = 1 << 12
 # Answers per step of betting. Odds to this power must stay a float64.
 _BETS_AT_ONCE = 128
@@ -36,8 +38,7 @@ _SCALE = 1000
 # The logarithm of no wealth: JSON has no −∞.
 _NOTHING = -1e9
 
-_COUNTS = ("streams", "seen", "accepted", "labelled", "wrong")
-_TERMS = ("theta", "expected_coverage", "promise", "alpha", "batch")
+_COUNTS = ("streams", "seen", "accepted", "labelled", "wrong")  # that a merge adds up
 _Fraction = Annotated[float, Meta(gt=0, lt=1)]
 
 
@@ -88,56 +89,6 @@ class Alarm(NamedTuple):
                 f"{self.cut:.4g}, {self.expected:.3g} did before; raised at answer"
             )
         return f"{text} {self.since:,} (e-value {self.evidence:.3g})"
-
-
-class Crossing(NamedTuple):
-    """The first answer at which the evidence reached its level, and what it is evidence of."""
-
-    point: int  # from 1 on
-    question: int
-    expected: float  # the chance of yes under the hypothesis
-    observed: float  # the chance of yes that the wealth supports
-
-
-class BetsState(TypedDict):
-    """What a file holds of bets."""
-
-    points: _json.Count
-    now: float
-    peak: float
-    crossing: Crossing | None
-    log_wealth: list[float]
-
-
-class CutsState(TypedDict):
-    """What a file holds of cuts."""
-
-    kappa: list[float]
-    ties: list[float]
-    above: list[_json.Count]
-    gaps: Annotated[int, Meta(ge=1, le=2**63 - 1)]
-    seed: Annotated[int, Meta(ge=0)]  # of any length
-    drawn: _json.Count
-
-
-class _MonitorState(TypedDict):
-    """What a saved monitor holds."""
-
-    theta: float
-    expected_coverage: float
-    promise: _Fraction | None
-    alpha: _Fraction
-    batch: bool
-    streams: _json.Integer
-    seen: _json.Integer
-    accepted: _json.Integer
-    labelled: _json.Integer
-    wrong: float
-    doubt: float | None
-    runs: list[str]
-    risk_bets: BetsState | None
-    shift_bets: BetsState | None
-    cuts: CutsState | None
 
 
 class Monitor:
@@ -228,40 +179,35 @@ class Monitor:
         if promise is not None:
             promise = _validate.fraction(promise, "risk", open_above=True)
         seed = _validate.count(seed, "seed", least=0)
-        cuts = None if confidence is None else RankCuts(_read_scores(confidence), _CUTS, seed)
-        alpha = _validate.fraction(alpha, "alpha", open_above=True)
-        theta = _validate.number(threshold.theta, "theta")
-        self._start(theta, float(threshold.coverage), promise, alpha, bool(batch), cuts)
-
-    def _start(
-        self,
-        theta: float,
-        expected_coverage: float,
-        promise: float | None,
-        alpha: float,
-        batch: bool,
-        cuts: "RankCuts | None",
-    ) -> None:
-        self._theta, self._expected_coverage = theta, expected_coverage
-        self._promise, self._alpha, self._batch, self._cuts = promise, alpha, batch, cuts
-        level = math.log(((promise is not None) + (cuts is not None)) / alpha)
-        self._risk_bets = Bets(1, _RISK_ODDS, level) if promise is not None else None
-        self._shift_bets = Bets(_CUTS, _SHIFT_ODDS, level) if cuts is not None else None
-        self._streams = 1
-        self._seen = self._accepted = self._labelled = 0
-        self._wrong = 0.0
-        self._doubt: float | None = 0.0  # the sum of 1 − confidence over accepted answers
-        self.runs: list[str] = []  # those that `snapsure predict` has counted, each once
+        cuts = None if confidence is None else RankCuts.of(_read_scores(confidence), seed)
+        self._state = State(
+            theta=_validate.number(threshold.theta, "theta"),
+            expected_coverage=float(threshold.coverage),
+            promise=promise,
+            alpha=_validate.fraction(alpha, "alpha", open_above=True),
+            batch=bool(batch),
+            streams=1,
+            seen=0,
+            accepted=0,
+            labelled=0,
+            wrong=0.0,
+            doubt=0.0,
+            runs=[],
+            risk_bets=None if promise is None else Bets.start(len(_RISK_ODDS)),
+            shift_bets=None if cuts is None else Bets.start(_CUTS * len(_SHIFT_ODDS)),
+            cuts=cuts,
+        )
 
     def __repr__(self) -> str:
         """Show what was observed, beside what was expected."""
-        of = "" if self._streams == 1 else f" of {self._streams} streams"
+        state = self._state
+        of = "" if state.streams == 1 else f" of {state.streams} streams"
         parts = [f"{self.seen:,} {'answer' if self.seen == 1 else 'answers'}{of}"]
         if self.coverage is not None:
-            parts.append(f"{self.coverage:.1%} accepted ({self._expected_coverage:.1%} at fitting)")
+            parts.append(f"{self.coverage:.1%} accepted ({state.expected_coverage:.1%} at fitting)")
         if self.risk is not None:
-            promised = "" if self._promise is None else f" (at most {self._promise:.3g} promised)"
-            what = "batches labelled" if self._batch else "labelled"
+            promised = "" if state.promise is None else f" (at most {state.promise:.3g} promised)"
+            what = "batches labelled" if state.batch else "labelled"
             parts.append(f"{self.labelled:,} {what}: risk {self.risk.estimate:.3g}{promised}")
         alarms = " and ".join(alarm.kind for alarm in self.alarms)
         parts.append(f"alarm: {alarms}" if alarms else "no alarm")
@@ -270,17 +216,22 @@ class Monitor:
     @property
     def seen(self) -> int:
         """The number of answers."""
-        return self._seen
+        return self._state.seen
 
     @property
     def labelled(self) -> int:
         """The number of accepted answers whose label came back; of such batches with `batch`."""
-        return self._labelled
+        return self._state.labelled
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that `snapsure predict` has counted, each once."""
+        return self._state.runs
 
     @property
     def coverage(self) -> float | None:
         """The share of answers that were accepted; None before the first answer."""
-        return self._accepted / self._seen if self._seen else None
+        return self._state.accepted / self.seen if self.seen else None
 
     @property
     def risk(self) -> Interval | None:
@@ -290,9 +241,8 @@ class Monitor:
         together with probability 1 − alpha, if answers (or batches) are independent and the error
         rate is constant.
         """
-        if not self._labelled:
-            return None
-        return rate_interval(self._wrong, self._labelled, self._alpha)
+        state = self._state
+        return rate_interval(state.wrong, state.labelled, state.alpha) if state.labelled else None
 
     @property
     def expected_risk(self) -> float | None:
@@ -302,27 +252,25 @@ class Monitor:
         world has changed, ask for labels. None before the first accepted answer, and where an
         accepted confidence is not a probability.
         """
-        if self._doubt is None or not self._accepted:
-            return None
-        return self._doubt / self._accepted
+        state = self._state
+        return state.doubt / state.accepted if state.accepted and state.doubt is not None else None
 
     @property
     def evidence(self) -> dict[str, float]:
         """The greatest e-value so far of each alarm in use, against its hypothesis."""
-        return {kind: _exp(bets.peak) for kind, bets in self._bets()}
+        return {kind: _exp(bets.peak) for kind, bets in self._state.bets.items()}
 
     @property
     def alarms(self) -> list[Alarm]:
         """The alarms that are on, "risk" first."""
-        alarms = []
-        for kind, bets in self._bets():
-            # One of several streams must show enough evidence for all of them.
-            enough = bets.level + math.log(self._streams)
+        # One of several streams must show enough evidence for all of them.
+        alarms, enough = [], self._state.level + math.log(self._state.streams)
+        for kind, bets in self._state.bets.items():
             if bets.crossing is not None and bets.peak >= enough:
                 since, question, expected, observed = bets.crossing
                 cut = None
-                if kind == "shift" and self._cuts is not None:
-                    cut = float(self._cuts.kappa[question])
+                if kind == "shift" and self._state.cuts is not None:
+                    cut = self._state.cuts.kappa[question]
                 alarms.append(Alarm(kind, since, _exp(bets.peak), observed, expected, cut))
         return alarms
 
@@ -348,20 +296,22 @@ class Monitor:
         labels = None if errors is None else _read_labels(errors, score)
         self._refuse_if_merged()
 
-        if self._cuts is not None and self._shift_bets is not None:
+        state, cuts, bets = self._state, self._state.cuts, self._state.shift_bets
+        if cuts is not None and bets is not None:
             placed = score
-            if self._batch:
-                draw = np.random.default_rng([self._cuts.seed, 2, self._shift_bets.points])
+            if state.batch:
+                draw = np.random.default_rng([cuts.seed, 2, bets.points])
                 placed = score[[draw.integers(score.size)]]
             for low in range(0, placed.size, _ANSWERS_AT_ONCE):
-                self._shift_bets.play(*self._cuts.place(placed[low : low + _ANSWERS_AT_ONCE]))
+                yes, chance = cuts.place(placed[low : low + _ANSWERS_AT_ONCE])
+                bets.play(yes, chance, _SHIFT_ODDS, state.level)
 
-        accepted = score[score >= self._theta]
-        self._seen += score.size
-        self._accepted += accepted.size
+        accepted = score[score >= state.theta]
+        state.seen += score.size
+        state.accepted += accepted.size
         is_probability = not accepted.size or (accepted.min() >= 0 and accepted.max() <= 1)
-        if self._doubt is not None:
-            self._doubt = self._doubt + float((1 - accepted).sum()) if is_probability else None
+        if state.doubt is not None:
+            state.doubt = state.doubt + float((1 - accepted).sum()) if is_probability else None
         if labels is not None:
             self._add_labels(score, *labels)
 
@@ -392,18 +342,20 @@ class Monitor:
         self._add_labels(score, *labels)
 
     def _add_labels(self, score: Floats, known: Bools, wrong: Bools) -> None:
-        counted = wrong[known & (score >= self._theta)].astype(np.float64)
-        if self._batch and counted.size:
+        state = self._state
+        counted = wrong[known & (score >= state.theta)].astype(np.float64)
+        if state.batch and counted.size:
             counted = counted.mean(keepdims=True)
-        self._labelled += counted.size
-        self._wrong += float(counted.sum())
-        if self._risk_bets is not None and self._promise is not None:
-            self._risk_bets.play(counted[:, None], np.array([[self._promise]]))
+        state.labelled += counted.size
+        state.wrong += float(counted.sum())
+        if state.risk_bets is not None:
+            chance = np.array([[state.promise]])
+            state.risk_bets.play(counted[:, None], chance, _RISK_ODDS, state.level)
 
     def _refuse_if_merged(self) -> None:
-        if self._streams > 1:
+        if self._state.streams > 1:
             raise InvalidInput(
-                f"A merged monitor must not be updated, got one of {self._streams} streams. "
+                f"A merged monitor must not be updated, got one of {self._state.streams} streams. "
                 "Update its parts, and merge them again."
             )
 
@@ -435,19 +387,23 @@ class Monitor:
                     f"{other.terms} for {self.terms}. Give all monitors the same settings."
                 )
 
-        def rank(bets: Bets | None) -> tuple[float, int]:
-            """Order by evidence; of equals, the alarm that was raised first comes last."""
-            if bets is None:
-                return 0.0, 0
-            return bets.peak, 0 if bets.crossing is None else -bets.crossing.point
-
         everyone = [self, *others]
-        state = max(everyone, key=lambda one: rank(one._shift_bets)).as_dict()
-        riskiest = max(everyone, key=lambda one: rank(one._risk_bets))
-        state["risk_bets"] = riskiest.as_dict()["risk_bets"]
+
+        def most_evident(kind: str) -> dict[str, Any]:
+            """Return the monitor with most evidence; of equals, the first that raised the alarm."""
+
+            def rank(one: Monitor) -> tuple[float, int]:
+                bets = one._state.bets.get(kind)
+                if bets is None:
+                    return 0.0, 0
+                return bets.peak, 0 if bets.crossing is None else -bets.crossing.point
+
+            return max(everyone, key=rank).as_dict()
+
+        state = most_evident("shift") | {"risk_bets": most_evident("risk")["risk_bets"]}
         for name in _COUNTS:
-            state[name] = sum(one.as_dict()[name] for one in everyone)
-        doubts = [one._doubt for one in everyone]
+            state[name] = sum(getattr(one._state, name) for one in everyone)
+        doubts = [one._state.doubt for one in everyone]
         state["doubt"] = None if None in doubts else sum(filter(None, doubts))
         state["runs"] = [run for one in everyone for run in one.runs]
         return Monitor.from_dict(state)
@@ -459,52 +415,80 @@ class Monitor:
     @classmethod
     def load(cls, path: str | Path) -> "Monitor":
         """Read what `save` wrote."""
-        state = _json.read(path, "Monitor", _MonitorState)
-        try:
-            return cls.from_dict(state)
-        except (TypeError, ValueError, ArithmeticError):  # parts that contradict each other
-            raise CorruptFile(
-                f"{path} must be a saved Monitor, got terms and alarms that contradict each other. "
-                "Restore it, or save it again."
-            ) from None
+        monitor = cls.__new__(cls)
+        monitor._state = _json.read(path, "Monitor", State)
+        return monitor
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> "Monitor":
         """Restore what `as_dict` returned."""
         monitor = cls.__new__(cls)
-        cuts = None if state["cuts"] is None else RankCuts.from_state(state["cuts"])
-        monitor._start(cuts=cuts, **{name: state[name] for name in _TERMS})
-        for name in (*_COUNTS, "doubt"):
-            setattr(monitor, f"_{name}", state[name])
-        monitor.runs = list(state["runs"])
-        for kind, bets in monitor._bets():
-            bets.restore(state[f"{kind}_bets"])
+        monitor._state = msgspec.convert(state, State)
         return monitor
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it, in JSON's types."""
-        state = {name: getattr(self, f"_{name}") for name in (*_TERMS, *_COUNTS, "doubt")}
-        state["runs"] = self.runs
-        for name in ("risk_bets", "shift_bets", "cuts"):
-            part = getattr(self, f"_{name}")
-            state[name] = None if part is None else part.state
-        return state
+        content: dict[str, Any] = msgspec.to_builtins(self._state)
+        return content
 
     @property
     def terms(self) -> str:
         """What merged monitors must have in common."""
-        alarms = " and ".join(kind for kind, _ in self._bets())
-        threshold = f"theta {self._theta} at coverage {self._expected_coverage}"
-        batches = " by batch" if self._batch else ""
-        return f"{threshold}, risk {self._promise}, alpha {self._alpha} on {alarms}{batches}"
-
-    def _bets(self) -> list[tuple[str, "Bets"]]:
-        """Return the bets of the alarms in use."""
-        both = ("risk", self._risk_bets), ("shift", self._shift_bets)
-        return [(kind, bets) for kind, bets in both if bets is not None]
+        state, alarms = self._state, " and ".join(self._state.bets)
+        threshold = f"theta {state.theta} at coverage {state.expected_coverage}"
+        batches = " by batch" if state.batch else ""
+        return f"{threshold}, risk {state.promise}, alpha {state.alpha} on {alarms}{batches}"
 
 
-class Bets:
+class State(Struct):
+    """What a monitor knows, and what its file holds."""
+
+    theta: float
+    expected_coverage: float
+    promise: _Fraction | None
+    alpha: _Fraction
+    batch: bool
+    streams: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    seen: _json.Count
+    accepted: _json.Count
+    labelled: _json.Count
+    wrong: float
+    doubt: float | None  # the sum of 1 − confidence over accepted answers
+    runs: list[str]
+    risk_bets: "Bets | None"
+    shift_bets: "Bets | None"
+    cuts: "RankCuts | None"
+
+    def __post_init__(self) -> None:
+        """Refuse a file whose parts contradict each other."""
+        wealth = {kind: len(bets.log_wealth) for kind, bets in self.bets.items()}
+        due = {} if self.promise is None else {"risk": len(_RISK_ODDS)}
+        due |= {} if self.cuts is None else {"shift": _CUTS * len(_SHIFT_ODDS)}
+        if wealth != due or not due:
+            raise ValueError("terms and alarms must not contradict each other")
+
+    @property
+    def bets(self) -> "dict[str, Bets]":
+        """The bets of the alarms in use."""
+        both = {"risk": self.risk_bets, "shift": self.shift_bets}
+        return {kind: bets for kind, bets in both.items() if bets is not None}
+
+    @property
+    def level(self) -> float:
+        """The logarithm of the evidence that raises an alarm; alarms share alpha."""
+        return math.log(len(self.bets) / self.alpha)
+
+
+class Crossing(NamedTuple):
+    """The first answer at which the evidence reached its level, and what it is evidence of."""
+
+    point: int  # from 1 on
+    question: int
+    expected: float  # the chance of yes under the hypothesis
+    observed: float  # the chance of yes that the wealth supports
+
+
+class Bets(Struct):
     """Wealth of bets on yes/no questions: that yes comes more or less often than it should.
 
     For every question and every m of `odds` there is a bet that the odds of yes are m times those
@@ -520,36 +504,36 @@ class Bets:
     with probability at most a. All starts of a bet are one number, W_t = (W_{t−1} + w_t) L_t, so
     memory is fixed.
 
-    Parameters
-    ----------
-    questions : int
-        The number of questions about each answer.
-    odds : sequence of float
-        Above 1: yes is too frequent. Below 1: too rare.
-    level : float
-        The evidence to wait for, as a natural logarithm.
+    `odds` above 1 say that yes is too frequent, below 1 too rare. `level` is the evidence to wait
+    for. Evidence, level and wealth are natural logarithms.
     """
 
-    def __init__(self, questions: int, odds: Sequence[float], level: float) -> None:
-        self.odds = np.array(odds)
-        self.level = level
-        self.points = 0
-        self.now = self.peak = 0.0  # logarithms of E_t and of its maximum over time
-        self.crossing: Crossing | None = None
-        self._log_wealth = np.full(questions * len(odds), _NOTHING)
+    points: _json.Count
+    now: float  # E_t …
+    peak: float  # … and its maximum over time
+    crossing: Crossing | None
+    log_wealth: list[float]  # of each question for the first of the odds, for the second, …
 
-    def play(self, yes: Bools | Floats, chance: Floats) -> None:
+    @classmethod
+    def start(cls, bets: int) -> "Bets":
+        """Return so many bets without any wealth."""
+        return cls(0, 0.0, 0.0, None, [_NOTHING] * bets)
+
+    def play(
+        self, yes: Bools | Floats, chance: Floats, odds: Sequence[float], level: float
+    ) -> None:
         """Bet on more answers: yes (n, questions), and its chances, (n or 1, questions).
 
         A share of yes in [0, 1] is as good: Lᵢ is linear in it, so that its mean is the same.
         """
         for low in range(0, len(yes), _BETS_AT_ONCE):
             part = slice(low, low + _BETS_AT_ONCE)
-            self._play_block(yes[part], chance if len(chance) == 1 else chance[part])
+            block = chance if len(chance) == 1 else chance[part]
+            self._play_block(yes[part], block, np.array(odds), level)
 
-    def _play_block(self, yes: Bools | Floats, chance: Floats) -> None:
-        n, more = len(yes), self.odds[:, None] - 1
-        offset = np.maximum(self._log_wealth, 0.0)  # so that no wealth overflows
+    def _play_block(self, yes: Bools | Floats, chance: Floats, odds: Floats, level: float) -> None:
+        n, more, before = len(yes), odds[:, None] - 1, np.array(self.log_wealth)
+        offset = np.maximum(before, 0.0)  # so that no wealth overflows
         gain = 1 + yes[:, None, :] * more
         gain /= 1 + chance[:, None, :] * more
         gain = gain.reshape(n, -1)
@@ -559,48 +543,28 @@ class Bets:
         gain /= growth
         gain *= weights[:, None] * np.exp(-offset)
         wealth = np.cumsum(gain, axis=0)
-        wealth += np.exp(self._log_wealth - offset)
+        wealth += np.exp(before - offset)
         wealth *= growth
 
         top = float(offset.max())
         shares = np.exp(offset - top)
         evidence = np.log(wealth @ shares / offset.size + waiting * math.exp(-top)) + top
         highest = float(evidence.max())
-        if self.crossing is None and highest >= self.level:
-            at = int(np.argmax(evidence >= self.level))
+        if self.crossing is None and highest >= level:
+            at = int(np.argmax(evidence >= level))
             # The richest question, and what its bets claim, averaged by their wealth.
-            rich = (wealth[at] * shares).reshape(self.odds.size, -1)
+            rich = (wealth[at] * shares).reshape(odds.size, -1)
             question = int(np.argmax(rich.sum(axis=0)))
             expected = float(chance[at % len(chance), question])
-            claims = self.odds * expected / (1 + expected * (self.odds - 1))
+            claims = odds * expected / (1 + expected * (odds - 1))
             observed = float(np.average(claims, weights=rich[:, question]))
             self.crossing = Crossing(self.points + at + 1, question, expected, observed)
 
         with np.errstate(divide="ignore"):
-            self._log_wealth = np.maximum(np.log(wealth[-1]) + offset, _NOTHING)
+            self.log_wealth = np.maximum(np.log(wealth[-1]) + offset, _NOTHING).tolist()
         self.points += n
         self.now = float(evidence[-1])
         self.peak = max(self.peak, highest)
-
-    @property
-    def state(self) -> BetsState:
-        """All that changes; JSON reads these floats back exactly."""
-        return {
-            "points": self.points,
-            "now": self.now,
-            "peak": self.peak,
-            "crossing": self.crossing,
-            "log_wealth": self._log_wealth.tolist(),
-        }
-
-    def restore(self, state: BetsState) -> None:
-        """Continue from a state."""
-        log_wealth = np.array(state["log_wealth"], dtype=np.float64)
-        if log_wealth.shape != self._log_wealth.shape:
-            raise ValueError("a wealth for each bet")
-        self.points, self.now, self.peak = state["points"], state["now"], state["peak"]
-        self.crossing = None if state["crossing"] is None else Crossing(*state["crossing"])
-        self._log_wealth = log_wealth
 
 
 def start_weights(points: int, n: int) -> tuple[Floats, Floats]:
@@ -617,7 +581,7 @@ def start_weights(points: int, n: int) -> tuple[Floats, Floats]:
     return weights, 0.5 / logs[1:]
 
 
-class RankCuts:
+class RankCuts(Struct):
     """Is a new value above each of some cuts, and how probable was that?
 
     Cuts are values at fixed ranks of a reference. If reference and stream are exchangeable, a new
@@ -626,60 +590,45 @@ class RankCuts:
     at random: values are pairs of themselves and a uniform number.
     """
 
-    def __init__(self, reference: Floats, cuts: int, seed: int) -> None:
+    kappa: Annotated[list[float], _PER_CUT]
+    ties: Annotated[list[float], _PER_CUT]
+    above: Annotated[list[_json.Count], _PER_CUT]  # gaps above each cut
+    gaps: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    seed: Annotated[int, Meta(ge=0)]  # of any length
+    drawn: _json.Count
+
+    @classmethod
+    def of(cls, reference: Floats, seed: int) -> "RankCuts":
+        """Cut a reference at evenly spaced ranks."""
         n = reference.size
-        if n < cuts:
+        if n < _CUTS:
             raise InvalidInput(
-                f"`confidence` must hold at least {cuts} held-out examples, got {n}. Hold out more."
+                f"`confidence` must hold at least {_CUTS} held-out examples, got {n}. Hold out "
+                "more."
             )
         ties = np.random.default_rng([seed, 0]).random(n)
-        ranks = np.arange(1, cuts + 1) * (n + 1) // (cuts + 1)
+        ranks = np.arange(1, _CUTS + 1) * (n + 1) // (_CUTS + 1)
         at = np.lexsort((ties, reference))[ranks - 1]
-        self.kappa, self._ties = reference[at], ties[at]
-        self._above = n + 1 - ranks  # gaps above each cut
-        self._gaps = n + 1
-        self.seed, self._drawn = seed, 0
+        above = (n + 1 - ranks).tolist()
+        return cls(reference[at].tolist(), ties[at].tolist(), above, n + 1, seed, 0)
 
     def place(self, values: Floats) -> tuple[Bools, Floats]:
         """Return which values lie above which cuts, and the chance of it: (n, cuts) both."""
         n = values.size
         # Number t of the sequence belongs to value t, however values are cut into batches.
-        bits = np.random.PCG64(np.random.SeedSequence([self.seed, 1])).advance(self._drawn)
+        bits = np.random.PCG64(np.random.SeedSequence([self.seed, 1])).advance(self.drawn)
         ties = np.random.Generator(bits).random(n)[:, None]
-        column = values[:, None]
-        above, tied = column > self.kappa, column == self.kappa
+        column, cuts = values[:, None], np.array(self.kappa)
+        above, tied = column > cuts, column == cuts
         if tied.any():
-            above |= tied & (ties > self._ties)
+            above |= tied & (ties > self.ties)
 
         count = np.cumsum(above, axis=0)
-        chance = (self._above + count - above) / (self._gaps + np.arange(n))[:, None]
-        self._above = self._above + count[-1]
-        self._gaps += n
-        self._drawn += n
+        chance = (np.array(self.above) + count - above) / (self.gaps + np.arange(n))[:, None]
+        self.above = (np.array(self.above) + count[-1]).tolist()
+        self.gaps += n
+        self.drawn += n
         return above, chance
-
-    @property
-    def state(self) -> CutsState:
-        """All of it, in JSON's types."""
-        return {
-            "kappa": self.kappa.tolist(),
-            "ties": self._ties.tolist(),
-            "above": self._above.tolist(),
-            "gaps": self._gaps,
-            "seed": self.seed,
-            "drawn": self._drawn,
-        }
-
-    @classmethod
-    def from_state(cls, state: CutsState) -> "RankCuts":
-        """Continue from a state."""
-        if len({len(state["kappa"]), len(state["ties"]), len(state["above"])}) > 1:
-            raise ValueError("a value, a tie and a count for each cut")
-        cuts = cls.__new__(cls)
-        cuts.kappa, cuts._ties = (np.array(state[name], dtype=float) for name in ("kappa", "ties"))
-        cuts._above = np.array(state["above"], dtype=np.int64)
-        cuts._gaps, cuts.seed, cuts._drawn = state["gaps"], state["seed"], state["drawn"]
-        return cuts
 
 
 def rate_interval(yes: float, n: int, alpha: float) -> Interval:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, TypedDict, cast
 
 import numpy as np
 from msgspec import Meta
@@ -20,13 +21,12 @@ from snapsure.metrics._rank import tie_groups
 Group = int | str
 Small = Literal["refuse", "join", "review"]
 GroupsAre = Literal["given", "classes"]
+Risk = float | Literal["smallest"]
 SMALLEST: Final = "smallest"  # in place of a risk
 
 _NAMED = 5  # small groups that a message names
 _RESAMPLES, _LEVEL = 1000, 0.95
 _STEPS = 1000  # thresholds that a resample chooses from
-
-
 _Theta = float | Literal["inf", "-inf"]
 
 
@@ -51,6 +51,7 @@ class ThresholdState(TypedDict):
     cost: Interval | None
 
 
+@dataclass(eq=False, repr=False)
 class Threshold:
     """Accepts answers whose confidence is at least `theta`, and sends the others to review.
 
@@ -85,27 +86,20 @@ class Threshold:
     True
     """
 
-    def __init__(
-        self,
-        theta: float,
-        coverage: float,
-        *,
-        risk: float | None = None,
-        delta: float | None = None,
-        n: int | None = None,
-        within: Mapping[str, float] | None = None,
-        groups: Mapping[Group, float] | None = None,
-        groups_are: GroupsAre = "given",
-        cost: Interval | None = None,
-    ) -> None:
-        if any(math.isnan(one) for one in (theta, *(groups or {}).values())):
+    theta: float
+    coverage: float
+    _: KW_ONLY
+    risk: float | None = None
+    delta: float | None = None
+    n: int | None = None
+    within: dict[str, float] = field(default_factory=dict)
+    groups: dict[Group, float] | None = None
+    groups_are: GroupsAre = "given"
+    cost: Interval | None = None
+
+    def __post_init__(self) -> None:
+        if any(math.isnan(one) for one in (self.theta, *(self.groups or {}).values())):
             raise InvalidInput("`theta` must be a number, got NaN. Pass a confidence.")
-        self.theta, self.coverage = theta, coverage
-        self.risk, self.delta, self.n = risk, delta, n
-        self.within = dict(within or {})
-        self.groups = None if groups is None else dict(groups)
-        self.groups_are = groups_are
-        self.cost = cost
 
     def __repr__(self) -> str:
         """Show the threshold, its coverage, and its promise or cost."""
@@ -135,7 +129,7 @@ class Threshold:
         cls,
         confidence: ArrayLike,
         errors: ArrayLike,
-        risk: float | Literal["smallest"],
+        risk: Risk,
         delta: float = 0.05,
         groups: ArrayLike | None = None,
         within: Mapping[str, tuple[ArrayLike, float]] | None = None,
@@ -216,15 +210,8 @@ class Threshold:
                     'Pass the predicted labels, or groups_are="given".'
                 )
             thetas = _prove_groups(score, wrong, which, limit, delta, small)
-            chosen = cls(
-                max(thetas.values()),
-                0.0,
-                risk=limit,
-                delta=delta,
-                n=score.size,
-                groups=thetas,
-                groups_are=groups_are,
-            )
+            chosen = cls(max(thetas.values()), 0.0, risk=limit, delta=delta, n=score.size)
+            chosen.groups, chosen.groups_are = thetas, groups_are
             chosen.coverage = float(chosen.accepts(score, which).mean())
             return chosen
 
@@ -244,7 +231,7 @@ class Threshold:
         *,
         confidence: str,
         correct: str,
-        risk: float | Literal["smallest"],
+        risk: Risk,
         delta: float = 0.05,
         group: str | None = None,
         small: Small = "refuse",
@@ -381,33 +368,18 @@ class Threshold:
     def as_dict(self) -> ThresholdState:
         """Return all of it in JSON's types."""
         groups = self.groups and [(name, _encode(theta)) for name, theta in self.groups.items()]
-        return {
-            "theta": _encode(self.theta),
-            "coverage": self.coverage,
-            "risk": self.risk,
-            "delta": self.delta,
-            "n": self.n,
-            "within": self.within,
-            "groups": groups or None,
-            "groups_are": self.groups_are,
-            "cost": self.cost,
-        }
+        content = {**vars(self), "theta": _encode(self.theta), "groups": groups or None}
+        return cast(ThresholdState, content)
 
     @classmethod
     def from_dict(cls, state: ThresholdState) -> "Threshold":
         """Restore what `as_dict` returned."""
-        groups, cost = state["groups"], state["cost"]
-        return cls(
-            float(state["theta"]),
-            state["coverage"],
-            risk=state["risk"],
-            delta=state["delta"],
-            n=state["n"],
-            within=state["within"],
-            groups=None if groups is None else {name: float(at) for name, at in groups},
-            groups_are=state["groups_are"],
-            cost=None if cost is None else Interval(*cost),
-        )
+        content: dict[str, Any] = {**state, "theta": float(state["theta"])}
+        if content["groups"] is not None:
+            content["groups"] = {name: float(theta) for name, theta in content["groups"]}
+        if content["cost"] is not None:
+            content["cost"] = Interval(*content["cost"])
+        return cls(**content)
 
 
 def _encode(theta: float) -> _Theta:
@@ -435,17 +407,15 @@ def _validate_within(
     return further
 
 
-def validate_risk(risk: float | Literal["smallest"]) -> float | Literal["smallest"]:
+def validate_risk(risk: Risk) -> Risk:
     """Return a risk in (0, 1), or "smallest"."""
-    if risk == "smallest":
-        return SMALLEST
-    return _validate.fraction(risk, "risk", open_above=True)
+    return risk if risk == SMALLEST else _validate.fraction(risk, "risk", open_above=True)
 
 
 def prove_threshold(
     score: Floats,
     wrong: Bools,
-    risk: float | Literal["smallest"],
+    risk: Risk,
     delta: float,
     within: Sequence[tuple[Bools, float]] = (),
 ) -> Threshold | None:

@@ -286,7 +286,9 @@ class Predictor:
                 "A predictor must come from `fit` with a risk, and have one threshold, to be "
                 "monitored, got another. Make a Monitor of a threshold and held-out confidences."
             )
-        terms = {"theta": threshold.theta, "expected_coverage": threshold.coverage}
+        terms = {"theta": float(threshold.theta), "expected_coverage": float(threshold.coverage)}
+        if threshold.risk is None:
+            fitted = {**fitted, "risk_bets": None}
         return Monitor.from_dict({**fitted, **terms, "promise": threshold.risk})
 
     @property
