@@ -1,6 +1,7 @@
 """The contest's own trainings, made small; its archive; and the study that is committed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -224,11 +225,11 @@ def test_a_curve_learns_from_so_many_errors_and_at_most_half_of_the_examples():
     assert {row["errors"] for row in rows} <= {
         count for count in les_features.ERRORS if count < most
     }
-    assert {(row["method"], row["errors"]) for row in rows} >= {
+    assert {(row["name"], row["errors"]) for row in rows} >= {
         (name, 30) for name in les_features.METHODS
     }
-    summary = les_features.summarize([row for row in rows if row["method"] == "LES"])
-    gains = [row["gain"] for row in rows if row["method"] == "LES"]
+    summary = les_features.summarize([row for row in rows if row["name"] == "LES"])
+    gains = [row["gain"] for row in rows if row["name"] == "LES"]
     assert summary["draws"] == len(gains)
     assert summary["worst"] == pytest.approx(min(gains), abs=0.01)
 
@@ -238,14 +239,13 @@ def test_the_study_fits_what_the_package_does():
     order = np.random.default_rng(0).permutation(1200)
     learn, rest = np.sort(order[:600]), np.sort(order[600:])
     table = run.table
-    x = les_features.make_features(run, les_features.CHOSEN)
-    odds = les_features.fit_and_score(
-        x, table.y_hat, table.errors, learn, rest, les_features.CHOSEN
-    )
-    confidence = LES().fit(table.rows(learn)).confidence(table.rows(rest))
-    assert eaurc(odds, table.errors[rest]) == pytest.approx(
-        eaurc(confidence, table.errors[rest]), rel=0.02
-    )
+    for passes in (20, 2):
+        variant = replace(les_features.CHOSEN, passes=passes)
+        odds = les_features.fit_and_score(run, learn, rest, variant)
+        confidence = LES(passes=passes).fit(table.rows(learn)).confidence(table.rows(rest))
+        assert eaurc(odds, table.errors[rest]) == pytest.approx(
+            eaurc(confidence, table.errors[rest]), rel=0.02
+        )
 
 
 def test_an_ensemble_answers_by_the_mean_of_all_softmaxes(tmp_path):
