@@ -1,6 +1,8 @@
 """Predictors that may answer by averaged weights."""
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -51,6 +53,10 @@ def test_averaged_weights_answer_where_they_are_better(scored, tmp_path):
     half = choose(table, answers="any").learn
     differ = (table.averaged.labels != table.y_hat)[half].mean()
     assert f"{differ:.1%} of the answers differ" in predictor.reason
+    now, before = (
+        (labels != table.y)[half].mean() for labels in (table.averaged.labels, table.y_hat)
+    )
+    assert f"{now:.1%} of all are wrong instead of {before:.1%}" in predictor.reason
     x, y = make_inputs(seed=2)
     answer = predictor(x)
     with torch.no_grad():
@@ -63,6 +69,22 @@ def test_averaged_weights_answer_where_they_are_better(scored, tmp_path):
     assert len([*(tmp_path / "predictor").glob("*.safetensors")]) == 1
     again = Predictor.load(tmp_path / "predictor", network())(x)
     assert all(np.array_equal(*pair) for pair in zip(again, answer, strict=True))
+
+
+def test_onnx_is_one_graph_of_one_pass(scored, tmp_path):
+    store, table = scored
+    predictor = Predictor.fit(network(), store, table, risk=0.05, answers="any")
+    x, _ = make_inputs(seed=2, n=300)
+    predictor.export(tmp_path / "averaged.onnx", x)
+    nodes = onnx.load(tmp_path / "averaged.onnx").graph.node
+    assert sum(node.op_type in ("MatMul", "Gemm") for node in nodes) == 1
+    session = onnxruntime.InferenceSession(tmp_path / "averaged.onnx")
+    label, confidence, accepted = session.run(None, {"input": x.numpy()})
+    answer = predictor(x)
+    assert (label == answer.label).all()
+    np.testing.assert_allclose(confidence, answer.confidence, rtol=0, atol=1e-6)
+    sure = abs(answer.confidence - predictor.threshold.theta) > 1e-6
+    assert (accepted == answer.accepted)[sure].all()
 
 
 def test_confidences_of_the_table_are_those_of_averaged_weights_too(scored, tmp_path):
