@@ -145,7 +145,7 @@ def test_batch_size_device_and_overwrite(place):
     assert "model='user_nets:make'" in invoke_refused("predict predictor", **options)
 
 
-def test_prefix_chooses_a_network_and_fit_remembers_it(place):
+def test_state_chooses_a_network_and_fit_remembers_it(place):
     (place / "two").mkdir()
     torch.manual_seed(1)
     for epoch in (1, 2):
@@ -153,14 +153,14 @@ def test_prefix_chooses_a_network_and_fit_remembers_it(place):
         torch.save(nn.ModuleDict(parts).state_dict(), place / "two" / f"epoch-{epoch}.pt")
     said = refuse_score(snapshots="two")
     assert "got it under 'student.' and 'teacher.'" in said
-    assert "--prefix student." in said
-    score(snapshots="two", prefix="teacher.")
-    assert "with other snapshots" in refuse_score(snapshots="two", prefix="student.")
+    assert "--state student" in said
+    score(snapshots="two", state="teacher.")
+    assert "with other snapshots" in refuse_score(snapshots="two", state="student")
     invoke("fit out --trust", out="predictor")
-    said = invoke_refused("fit out --trust", out="predictor", prefix="student.")
+    said = invoke_refused("fit out --trust", out="predictor", state="student")
     assert "must be those that the table was scored with" in said
-    said = refuse_score(prefix="teacher.")
-    assert "--prefix must come with another tool's checkpoints, got a store in run" in said
+    said = refuse_score(state="teacher.")
+    assert "--state must come with another tool's checkpoints, got a store in run" in said
 
 
 @pytest.mark.filterwarnings("default")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from argparse import Namespace
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -116,8 +117,38 @@ def test_a_copy_of_the_last_is_left_out_and_a_later_last_is_not(tmp_path):
     assert SnapshotStore.adopt(tmp_path).epochs == [0, 1, 2]
 
 
+@pytest.mark.parametrize("how", ["copied", "saved again"])
+def test_copies_of_epochs_are_left_out(tmp_path, how):
+    """As timm leaves them (`.pth.tar`, with epochs inside), and as many a loop does."""
+    for folder, name, end in (("timm", "checkpoint-", ".pth.tar"), ("own", "net18_", ".pt")):
+        (tmp_path / folder).mkdir()
+        for epoch in (3, 4, 5):
+            content = {"epoch": epoch, "state_dict": weights(epoch)}
+            path = tmp_path / folder / f"{name}{epoch}{end}"
+            torch.save(content if folder == "timm" else content["state_dict"], path)
+            for copy in {4: ["net18_best"], 5: ["last", "model_best"]}.get(epoch, []):
+                if how == "copied":
+                    shutil.copy(path, path.with_name(f"{copy}{end}"))
+                else:
+                    torch.save(torch.load(path), path.with_name(f"{copy}{end}"))
+        store = SnapshotStore.adopt(tmp_path / folder)
+        assert store.epochs == [3, 4, 5]
+        assert all(same(store.load(epoch), weights(epoch)) for epoch in store)
+
+
+def test_files_without_checksums_are_no_copies_of_others(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        for name, number in (("epoch-1", 1), ("best", 2)):
+            torch.save(weights(number), tmp_path / f"{name}.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    with refuses(InvalidInput, "`folder`", "got best beside epoch-1"):
+        SnapshotStore.adopt(tmp_path)
+
+
 def test_epochs_that_cannot_be_told_are_refused(tmp_path):
-    torch.save(weights(1), tmp_path / "best.pt")
+    torch.save(weights(2), tmp_path / "best.pt")
     torch.save(weights(1), tmp_path / "epoch-1.pt")
     with refuses(InvalidInput, "`folder`", f"got best beside epoch-1 in {tmp_path}"):
         SnapshotStore.adopt(tmp_path)
@@ -251,19 +282,42 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     torch.save({**weights(1, "student."), **weights(2, "teacher.")}, tmp_path / "epoch-1.pt")
     model = network()
     with refuses(
-        InvalidInput, "got it under 'student.' and 'teacher.'", "prefix='student.'", "--prefix"
+        InvalidInput, "got it under 'student.' and 'teacher.'", "state='student'", "--state"
     ):
         SnapshotStore.adopt(tmp_path).load_into(model, 1)
-    store = SnapshotStore.adopt(tmp_path, prefix="teacher.")
+    store = SnapshotStore.adopt(tmp_path, state="teacher.")
     store.load_into(model, 1)
     assert same(model.state_dict(), weights(2))
     assert same(store.load(1), weights(2))
-    assert same(SnapshotStore.adopt(tmp_path, prefix="teacher").load(1), weights(2))
-    assert store.sha256(1) != SnapshotStore.adopt(tmp_path, prefix="student.").sha256(1)
-    mistyped = SnapshotStore.adopt(tmp_path, prefix="techer.")
+    assert same(SnapshotStore.adopt(tmp_path, state="teacher").load(1), weights(2))
+    assert store.sha256(1) != SnapshotStore.adopt(tmp_path, state="student").sha256(1)
+    mistyped = SnapshotStore.adopt(tmp_path, state="techer.")
     for function, given in ((mistyped.load, (1,)), (mistyped.load_into, (model, 1))):
-        with refuses(InvalidInput, "`prefix`", "got 'techer.'"):
+        with refuses(InvalidInput, "`state`", "got 'techer'", "student.0, "):
             function(*given)
+
+
+@pytest.mark.parametrize(
+    ("second", "name"),
+    [
+        ({"state_dict_ema": weights(2)}, "state_dict_ema"),
+        ({"ema": {"decay": 0.99, "shadow": weights(2, "module.")}}, "ema.shadow"),
+        ({"swa": weights(2, "module.") | {"n_averaged": torch.tensor(3)}}, "swa"),
+    ],
+)
+def test_a_moving_average_beside_the_weights_is_a_choice(tmp_path, second, name):
+    content = {"state_dict": weights(1), "optimizer": {"state": {0: weights(9)}}, **second}
+    torch.save(content, tmp_path / "epoch-1.pt")
+    model = network()
+    with pytest.warns(UserWarning, match=rf"'state_dict' and as '{name}'.*state='{name}'"):
+        SnapshotStore.adopt(tmp_path).load_into(model, 1)
+    assert same(model.state_dict(), weights(1))
+    chosen = SnapshotStore.adopt(tmp_path, state=name)
+    chosen.load_into(model, 1)
+    assert same(model.state_dict(), weights(2))
+    confirmed = SnapshotStore.adopt(tmp_path, state="state_dict")
+    assert same(confirmed.load(1), weights(1))
+    assert chosen.sha256(1) != confirmed.sha256(1)
 
 
 def test_weights_that_were_tied_and_left_out(tmp_path):
@@ -372,10 +426,25 @@ def test_a_file_is_no_folder(tmp_path):
         SnapshotStore.adopt(tmp_path / "epoch-1.pt")
 
 
-def test_nothing_there(tmp_path):
-    for folder in (tmp_path, tmp_path / "none"):
-        with refuses(InvalidInput, "`folder`", f"got none in {folder}"):
-            SnapshotStore.adopt(folder)
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (None, "does not exist"),
+        ([], "has nothing"),
+        (["a.onnx", "b.pkl", "c.txt", "d/e.bin"], "a.onnx, b.pkl, c.txt and 1 more"),
+    ],
+)
+def test_nothing_there(tmp_path, names, found):
+    folder = tmp_path / "run"
+    for name in names or []:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    if names == []:
+        folder.mkdir()
+    with refuses(InvalidInput, "`folder`", ".pth.tar", f"got none in {folder}", found):
+        SnapshotStore.adopt(folder)
+    with refuses(InvalidInput, "`snapshots`", f"got none in {folder}", found, ".pth.tar"):
+        score(network(), folder, torch.rand(2, 3), progress=False)
 
 
 def test_a_store_is_no_folder_of_others(tmp_path):

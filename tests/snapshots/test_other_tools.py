@@ -167,7 +167,7 @@ def test_a_snapshot_of_older_names_is_loaded(tmp_path, transformers, monkeypatch
     model = Pretrained(3, 2)
     with torch.no_grad():
         model.weight.zero_()
-    store = SnapshotStore.adopt(tmp_path, prefix="")
+    store = SnapshotStore.adopt(tmp_path)
     assert store.epochs == [1]
     store.load_into(model, 1)
     assert torch.equal(model.weight.detach(), torch.ones(2, 3))

@@ -200,12 +200,12 @@ def test_a_checkpoint_without_weights(tmp_path, content, got):
         SnapshotStore.adopt(tmp_path).load(1)
 
 
-def test_networks_under_names_of_their_own_are_told_apart_by_a_prefix(tmp_path):
+def test_networks_under_names_of_their_own_are_told_apart(tmp_path):
     generator, critic = network(), network()
     content = {"generator": generator.state_dict(), "critic": critic.state_dict(), "epoch": 1}
     torch.save(content, tmp_path / "epoch-1.pt")
     model = network()
     with refuses(InvalidInput, "got it under 'generator.' and 'critic.'"):
         SnapshotStore.adopt(tmp_path).load_into(model, 1)
-    SnapshotStore.adopt(tmp_path, prefix="critic").load_into(model, 1)
+    SnapshotStore.adopt(tmp_path, state="critic").load_into(model, 1)
     assert same(model.state_dict(), critic.state_dict())

@@ -85,16 +85,16 @@ def _try(spec: str, option: str, work: Callable[[], Any]) -> Any:
         ) from None
 
 
-def open_snapshots(folder: Path | str, prefix: str | None, trust: bool) -> "Snapshots":
+def open_snapshots(folder: Path | str, state: str | None, trust: bool) -> "Snapshots":
     """Open a store, or another tool's checkpoints as the options say."""
     from snapsure.snapshots import SnapshotStore
     from snapsure.snapshots._adopt import is_foreign
 
     if is_foreign(Path(folder)):
-        return SnapshotStore.adopt(folder, prefix=prefix, trust=trust)
-    if prefix is not None:
+        return SnapshotStore.adopt(folder, state=state, trust=trust)
+    if state is not None:
         raise InvalidInput(
-            f"--prefix must come with another tool's checkpoints, got a store in {folder}. "
+            f"--state must come with another tool's checkpoints, got a store in {folder}. "
             "Leave it out, and let --model make the module that was recorded."
         )
     return SnapshotStore(folder)

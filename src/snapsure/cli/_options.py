@@ -28,11 +28,11 @@ Model = Annotated[
 Snapshots = Annotated[
     Path, typer.Option(help="Folder of snapshots, or of another tool's checkpoints.")
 ]
-Prefix = Annotated[
+State = Annotated[
     str | None,
     typer.Option(
-        help="Prefix of the network's weights, such as net., if another tool's checkpoints hold "
-        "several networks."
+        help="Which weights, such as model_ema or student, if another tool's checkpoints hold "
+        "several of the network."
     ),
 ]
 Trust = Annotated[

@@ -19,7 +19,7 @@ class _Source(TypedDict):
 
     model: str
     snapshots: str
-    prefix: NotRequired[str | None]
+    state: NotRequired[str | None]
 
 
 def open_runs(
@@ -57,9 +57,9 @@ def refuse_repeats(tables: list[Path]) -> None:
         raise InvalidInput(f"TABLES must be different folders, got {given}. Name each once.")
 
 
-def write_source(table: Path, model: str, snapshots: Path, prefix: str | None) -> None:
+def write_source(table: Path, model: str, snapshots: Path, state: str | None) -> None:
     """Note beside the scores how they were made, for `snapsure fit`."""
-    content = {"model": model, "snapshots": str(snapshots.resolve()), "prefix": prefix}
+    content = {"model": model, "snapshots": str(snapshots.resolve()), "state": state}
     _files.write_bytes(table / _SOURCE, _json.text(content))
 
 
@@ -76,9 +76,9 @@ def _load_source(table: Path) -> Mapping[str, Any]:
 
 
 def read_source(
-    table: Path, model: str | None, snapshots: str | None, prefix: str | None, *, trust: bool
+    table: Path, model: str | None, snapshots: str | None, state: str | None, *, trust: bool
 ) -> tuple[str, str, str | None]:
-    """Return model, snapshots and prefix: what options say, or else how the table was made.
+    """Return model, snapshots and state: what options say, or else how the table was made.
 
     The code of a model that only the table's folder names is imported only with `trust`.
     """
@@ -98,5 +98,5 @@ def read_source(
     return (
         str(model or known["model"]),
         str(snapshots or known["snapshots"]),
-        known.get("prefix") if prefix is None else prefix,
+        known.get("state") if state is None else state,
     )

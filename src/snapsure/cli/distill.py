@@ -16,9 +16,9 @@ from snapsure.cli._options import (
     Json,
     Model,
     Precision,
-    Prefix,
     Seed,
     Snapshots,
+    State,
     Trust,
 )
 from snapsure.errors import InvalidInput
@@ -55,7 +55,7 @@ def distill(
     start: Annotated[
         float, typer.Option(help="Use snapshots from this fraction of the training on.")
     ] = 0.4,
-    prefix: Prefix = None,
+    state: State = None,
     trust: Trust = False,
     epochs: Annotated[
         int, typer.Option(min=1, help="Epochs to train.", rich_help_panel=_TRAINING)
@@ -110,7 +110,7 @@ def distill(
         )
     student = Student(
         model,
-        _models.open_snapshots(snapshots, prefix, trust),
+        _models.open_snapshots(snapshots, state, trust),
         _data.load_data(data, "--data"),
         out,
         labels=labels,

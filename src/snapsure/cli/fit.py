@@ -9,7 +9,7 @@ from rich.console import Console
 
 from snapsure.cli import _data, _models, _tables
 from snapsure.cli._app import command
-from snapsure.cli._options import Classes, Delta, Json, Prefix, Risk, Seed, read_risk
+from snapsure.cli._options import Classes, Delta, Json, Risk, Seed, State, read_risk
 
 
 @command("Use", "snapsure fit scores --model nets.py:make --risk 0.02 --passes 5 --out predictor")
@@ -41,7 +41,7 @@ def fit(
         str | None,
         typer.Option(help="Folder of snapshots.", show_default="that of `snapsure score`"),
     ] = None,
-    prefix: Prefix = None,
+    state: State = None,
     trust: Annotated[
         bool,
         typer.Option(
@@ -59,9 +59,9 @@ def fit(
     from snapsure.table import ScoreTable
 
     scores = ScoreTable.open(table)
-    factory, folder, prefix = _tables.read_source(table, model, snapshots, prefix, trust=trust)
+    factory, folder, state = _tables.read_source(table, model, snapshots, state, trust=trust)
     _models.import_name(factory, "--model")  # which may register a κ
-    store = _models.open_snapshots(folder, prefix, trust)
+    store = _models.open_snapshots(folder, state, trust)
     names = None if classes is None else _data.read_lines(classes, "--classes")
     with Console(stderr=True).status("comparing methods …"):
         predictor = Predictor.fit(

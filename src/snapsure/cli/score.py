@@ -10,7 +10,7 @@ import typer
 
 from snapsure.cli import _data, _models, _tables
 from snapsure.cli._app import command
-from snapsure.cli._options import BatchSize, Device, Json, Model, Prefix, Snapshots, Trust
+from snapsure.cli._options import BatchSize, Device, Json, Model, Snapshots, State, Trust
 
 
 @command("Use", "snapsure score --model nets.py:make --snapshots run --data test.npz --out scores")
@@ -53,7 +53,7 @@ def score(
     ] = None,
     batch_size: BatchSize = None,
     device: Device = None,
-    prefix: Prefix = None,
+    state: State = None,
     trust: Trust = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace other scores in --out.")
@@ -70,7 +70,7 @@ def score(
     training = None
     if average and reference is not None:
         training = _data.load_data(reference, "--reference")
-    source = _models.open_snapshots(snapshots, prefix, trust)
+    source = _models.open_snapshots(snapshots, state, trust)
     with redirect_stdout(sys.stderr):  # Ray reports lost nodes on stdout
         table = run(
             network,
@@ -84,7 +84,7 @@ def score(
             batch_size=batch_size,
             overwrite=overwrite,
         )
-    _tables.write_source(out, model, snapshots, prefix)
+    _tables.write_source(out, model, snapshots, state)
     summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}
     if as_json:
         typer.echo(json.dumps(summary))

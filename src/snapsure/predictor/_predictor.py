@@ -25,7 +25,7 @@ from snapsure.networks._network import call, find_device
 from snapsure.predictor._scorer import Scorer
 from snapsure.scoring._average import AveragedWeights, describe_average
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import open_snapshots
+from snapsure.snapshots._store import open_snapshots, refuse_empty
 from snapsure.table import ScoreTable
 
 _MEMORY = 4 << 30
@@ -574,12 +574,8 @@ def _fit_unfitted(estimator: Estimator, snapshots: Snapshots, kappa: Kappa | Non
     if estimator.learns:
         estimator.fitted  # noqa: B018 - refuses an estimator that is not fitted
     name = "softmax" if kappa is None else kappa.name
+    refuse_empty(snapshots)
     epochs = snapshots.epochs
-    if not epochs:
-        raise InvalidInput(
-            f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}. "
-            "Check the path, or record some."
-        )
     any_example = ScoreTable.from_kappa(np.zeros((len(epochs), 1)), epochs=epochs, name=name)
     return copy.copy(estimator).fit(any_example, name)
 

@@ -19,7 +19,7 @@ from snapsure.networks._network import Network, copy_network
 from snapsure.networks._runner import Runner, vote
 from snapsure.scoring._plan import Plan
 from snapsure.snapshots._base import Snapshots, refuse_missing
-from snapsure.snapshots._store import open_snapshots
+from snapsure.snapshots._store import open_snapshots, refuse_empty
 
 
 def average_weights(
@@ -81,12 +81,8 @@ def average_weights(
             f"`snapshots` must be of one training, got an ensemble of {len(store.members)}. "
             "Average each of them alone."
         )
+    refuse_empty(store)
     epochs = np.array(store.epochs)
-    if not epochs.size:
-        raise InvalidInput(
-            f"`snapshots` must hold at least one snapshot, got none in {store.path}. "
-            "Check the path, or record some."
-        )
     chosen = epochs[choose(epochs, epochs.size, _validate.share(start, "start"))]
     averaged = copy_network(model)
     normalises = any(isinstance(module, _BatchNorm) for module in averaged.modules())

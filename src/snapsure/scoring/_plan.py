@@ -30,7 +30,7 @@ from snapsure.networks._network import call, choose_device, copy_network, refuse
 from snapsure.networks._runner import group_epochs
 from snapsure.networks._trace import clone
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import open_snapshots
+from snapsure.snapshots._store import open_snapshots, refuse_empty
 from snapsure.table._pieces import (
     TABLE,
     Layout,
@@ -246,11 +246,7 @@ def make_plan(
     refuse_no_network(model)
     wanted = list_kappas(kappas)
     source = open_snapshots(snapshots)
-    if not source.epochs:
-        raise InvalidInput(
-            f"`snapshots` must hold at least one snapshot, got none in {source.path}. Check the "
-            "path, or record some."
-        )
+    refuse_empty(source)
     members, epochs, rows = source.members, source.epochs, Rows.of(data, "data", batch_size)
     identity = {
         "snapshots": [[store.sha256(epoch) for epoch in epochs] for store in members],

@@ -1,9 +1,10 @@
 """Checkpoints that other tools left in a folder, read where they are.
 
-Lightning's `.ckpt`, Hugging Face's `checkpoint-*` folders (sharded too), plain `.pt`, `.pth` and
-`.safetensors`, skorch's among them, Keras's `.weights.h5` and `.keras`.
+Lightning's `.ckpt`, Hugging Face's `checkpoint-*` folders (sharded too), plain `.pt`, `.pth`,
+`.pth.tar` and `.safetensors`, skorch's and timm's among them, Keras's `.weights.h5` and `.keras`.
 """
 
+import filecmp
 import hashlib
 import json
 import re
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import ZipFile, is_zipfile
 
 from torch import Tensor, nn
 
@@ -23,8 +25,9 @@ from snapsure.snapshots._base import Snapshots, refuse_missing
 from snapsure.snapshots._pickles import read_pickle
 from snapsure.snapshots._weights import StateDict
 
-_PICKLES = (".ckpt", ".pt", ".pth")
+_PICKLES = (".ckpt", ".pt", ".pth", ".pth.tar")
 _ENDS = (*_PICKLES, ".safetensors", *_keras.ENDS)
+READ = f"{', '.join(_ENDS)} or checkpoint-* folders"
 # Hidden files, and what training loops keep beside the weights. In skorch's names the part comes
 # last (`train_end_optimizer.pt`).
 _NO_NETWORK = (".", "optimizer", "scheduler", "scaler", "rng_state", "criterion")
@@ -50,6 +53,7 @@ def _after(words: str, short: str) -> tuple[re.Pattern[str], ...]:
 
 _EPOCH = _after("epoch|params", "ep|e")  # skorch: params_3.pt
 _STEP = _after("step|checkpoint|iter(?:ation)?", "it")
+_COPY = re.compile(r"(?<![a-z])(?:best|last|latest|final)(?![a-z])", re.I)
 
 
 class Times(NamedTuple):
@@ -65,13 +69,19 @@ class Checkpoint(NamedTuple):
     name: str
     files: tuple[Path, ...]
     trust: bool = False  # whether reading it may run code, or take any amount of memory
+    part: str | None = None  # which of its weights, if not the usual ones
 
     def read(self) -> StateDict:
         """Read all tensors, by the names in the files."""
         state: StateDict = {}
+        alone = self.part if len(self.files) == 1 else None
         for file in self.files:
-            read = _keras.read if _keras.is_keras(file) else _weights.read_checkpoint
-            state |= read(file, trust=self.trust)
+            if _keras.is_keras(file):
+                state |= _keras.read(file, trust=self.trust)
+            else:
+                state |= _weights.read_checkpoint(file, trust=self.trust, part=alone)
+        if self.part is not None and alone is None:
+            state = _weights.select_prefix(state, f"{self.part}.")
         if not state:
             raise InvalidInput(
                 f"Checkpoint {self.files[0]} must hold at least one tensor, got none. Move it away."
@@ -88,7 +98,7 @@ class Checkpoint(NamedTuple):
             last = history[-1] if isinstance(history, list) and history else None
             if isinstance(last, dict) and last:
                 return Times(_to_whole_number(last.get("epoch")), None)
-        if file.suffix in _PICKLES:
+        if file.name.endswith(_PICKLES):
             content = read_pickle(file, trust=self.trust, numbers=False)
         else:  # Hugging Face's
             content = _read_json(file.with_name("trainer_state.json"))
@@ -106,11 +116,13 @@ class CheckpointFolder(Snapshots):
     """The checkpoints in a folder as they were when `SnapshotStore.adopt` made this."""
 
     def __init__(
-        self, folder: str | Path, *, prefix: str | None = None, trust: bool = False
+        self, folder: str | Path, *, state: str | None = None, trust: bool = False
     ) -> None:
-        self.path = Path(folder)
-        self._prefix = prefix if not prefix else prefix.removesuffix(".") + "."
-        checkpoints = [one._replace(trust=trust) for one in _find_checkpoints(self.path)]
+        self.path, self._part = Path(folder), state.removesuffix(".") if state else None
+        found = _find_checkpoints(self.path)
+        checkpoints = _leave_out_copies(
+            [one._replace(trust=trust, part=self._part) for one in found]
+        )
         numbers = number_checkpoints(
             [one.name for one in checkpoints], lambda i: checkpoints[i].read_times(), self.path
         )
@@ -133,8 +145,6 @@ class CheckpointFolder(Snapshots):
         """
         with self._reading(epoch) as checkpoint:
             state = checkpoint.read()
-        if self._prefix is not None:
-            return self._select_prefix(state)
         while prefix := next((p for p in _WRAPPERS if all(n.startswith(p) for n in state)), None):
             state = _weights.select_prefix(state, prefix)
         return state
@@ -156,34 +166,22 @@ class CheckpointFolder(Snapshots):
                 return
         network = _weights.unwrap(model)
         own = network.state_dict()
-        if self._prefix is None:
-            part = _weights.select_prefix(state, _weights.find_prefix(own, state))
-        else:
-            part = self._select_prefix(state)
+        part = _weights.select_prefix(state, _weights.find_prefix(own, state))
         part = _weights.add_ties(own, part)
         if part.keys() != own.keys():
             part = _weights.translate_names(network, part)
         origin = f"Checkpoint of epoch {epoch} ({file})"
-        _weights.load_strictly(model, part, origin, self._prefix)
+        _weights.load_strictly(model, part, origin)
 
     def sha256(self, epoch: int) -> str:
         """Return the hash of the checkpoint's files, computed at the first call."""
         with self._reading(epoch) as checkpoint:
             if epoch not in self._hashes:
                 parts = [_files.sha256(file) for file in checkpoint.files]
-                parts += [self._prefix] if self._prefix else []  # which of its networks is meant
+                parts += [self._part] if self._part else []  # which of its networks is meant
                 whole = hashlib.sha256("".join(parts).encode()).hexdigest()
                 self._hashes[epoch] = parts[0] if len(parts) == 1 else whole
         return self._hashes[epoch]
-
-    def _select_prefix(self, state: StateDict) -> StateDict:
-        part = _weights.select_prefix(state, self._prefix or "")
-        if not part:
-            raise InvalidInput(
-                f"`prefix` must precede names in the checkpoints, got {self._prefix!r}. They have "
-                f"{', '.join(list(state)[:3])} …"
-            )
-        return part
 
     @contextmanager
     def _reading(self, epoch: int) -> Iterator[Checkpoint]:
@@ -224,12 +222,15 @@ def list_checkpoint_files(folder: Path) -> list[str]:
 def _find_checkpoints(folder: Path) -> list[Checkpoint]:
     places = _find_folders(folder) if folder.is_dir() else []
     if not places:
-        kinds = f"checkpoints ({', '.join(_ENDS)} or checkpoint-* folders)"
         if folder.is_file():
             raise InvalidInput(
-                f"`folder` must hold {kinds}, got a file. Pass its folder, {folder.parent}."
+                f"`folder` must hold checkpoints ({READ}), got a file. Pass its folder, "
+                f"{folder.parent}."
             )
-        raise InvalidInput(f"`folder` must hold {kinds}, got none in {folder}. Check the path.")
+        raise InvalidInput(
+            f"`folder` must hold checkpoints ({READ}), got none in {folder}"
+            f"{describe_content(folder)}. Check the path."
+        )
     if len(places) == 1:
         return _list_checkpoints(places[0])
 
@@ -248,6 +249,46 @@ def _find_checkpoints(folder: Path) -> list[Checkpoint]:
             f"{places[1]}. Name one of these."
         )
     return found
+
+
+def describe_content(folder: Path) -> str:
+    """Say what a folder without checkpoints has instead."""
+    if not folder.is_dir():
+        return ", which does not exist"
+    names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir())
+    return f", which has {_weights.list_some(names) or 'nothing'} in it"
+
+
+def _leave_out_copies(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
+    """Leave out a file like `best.pt` with the content of another, whose name says more."""
+
+    def rank(one: Checkpoint) -> tuple[bool, ...]:
+        epoch, step = parse_name(one.name)
+        counts = bool(re.search(r"\d", one.name))
+        return not _COPY.search(one.name), epoch is not None, step is not None, counts
+
+    def is_copy(one: Checkpoint, other: Checkpoint) -> bool:
+        return rank(one) < rank(other) and _has_same_content(one.files, other.files)
+
+    return [one for one in checkpoints if not any(is_copy(one, other) for other in checkpoints)]
+
+
+def _has_same_content(a: Sequence[Path], b: Sequence[Path]) -> bool:
+    """Compare files by their bytes; what `torch.save` wrote under another name, by checksums."""
+    if len(a) != 1 or len(b) != 1:
+        return False
+    if is_zipfile(a[0]) and is_zipfile(b[0]):
+        try:
+            with ZipFile(a[0]) as one, ZipFile(b[0]) as other:
+                lists = [
+                    [(e.filename.split("/", 1)[-1], e.file_size, e.CRC) for e in each.infolist()]
+                    for each in (one, other)
+                ]
+        except Exception:  # a damaged directory makes zipfile raise many things
+            return False
+        if any(checksum for _, _, checksum in lists[0]):  # PyTorch can leave them out
+            return lists[0] == lists[1]
+    return filecmp.cmp(a[0], b[0], shallow=False)
 
 
 def _find_folders(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from snapsure import _files, _validate
 from snapsure._types import Precision
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import _manifest, _weights
-from snapsure.snapshots._adopt import CheckpointFolder, is_foreign
+from snapsure.snapshots._adopt import READ, CheckpointFolder, describe_content, is_foreign
 from snapsure.snapshots._base import Snapshots, refuse_missing
 from snapsure.snapshots._lock import WriterLock, take_lock
 from snapsure.snapshots._manifest import Entry, Manifest
@@ -48,25 +48,28 @@ class SnapshotStore(Snapshots):
         self._known: tuple[bytes | None, Manifest | None] = (None, None)  # the manifest last read
 
     @staticmethod
-    def adopt(folder: str | Path, *, prefix: str | None = None, trust: bool = False) -> Snapshots:
+    def adopt(folder: str | Path, *, state: str | None = None, trust: bool = False) -> Snapshots:
         """Read what other tools left in a folder, without copying or changing it.
 
         Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded too),
-        plain `.pt`, `.pth` and `.safetensors` state dicts, skorch's among them, Keras's
-        `.weights.h5` and `.keras`. The result can be scored like a store, but is read-only.
+        plain `.pt`, `.pth`, `.pth.tar` and `.safetensors` state dicts, skorch's and timm's among
+        them, Keras's `.weights.h5` and `.keras`. The result can be scored like a store, but is
+        read-only.
 
         Epochs come from the files' names (`epoch=3`, `ep3`, `e3`) or their content; where an epoch
         has several checkpoints, they are numbered by steps (`step=50`, `it50`), else by a number or
         a date in the names. Weights are found under whatever prefix they have (`module.`, `model.`,
-        `_orig_mod.`, the name of a LightningModule's attribute). A file that is still being written
-        is refused.
+        `_orig_mod.`, the name of a LightningModule's attribute). A copy of another checkpoint
+        (`best.pt`, `last.pt`) is left out; a file that is still being written is refused.
 
         Parameters
         ----------
         folder : str or Path
             The checkpoints of one training, or a folder above them.
-        prefix : str, optional
-            Which network, if the checkpoints hold several of the same architecture.
+        state : str, optional
+            Which weights, if the checkpoints hold several of the same architecture: the name of
+            their entry ("model_ema", "ema.shadow"), or what precedes their names ("student"). A
+            warning says so where there is a choice.
         trust : bool
             Read pickles that need more than tensors and everyday values (a class of yours, a whole
             network). Reading them can run any code that their author put in; a warning names each
@@ -93,7 +96,7 @@ class SnapshotStore(Snapshots):
                 f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
                 f"already. Open it by SnapshotStore({str(folder)!r})."
             )
-        return CheckpointFolder(folder, prefix=prefix, trust=trust)
+        return CheckpointFolder(folder, state=state, trust=trust)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path alone: other processes take their own lock."""
@@ -320,6 +323,16 @@ def open_snapshots(snapshots: Snapshots | str | Path) -> Snapshots:
         return snapshots
     path = _validate.path(snapshots, "snapshots")
     return SnapshotStore.adopt(path) if is_foreign(path) else SnapshotStore(path)
+
+
+def refuse_empty(snapshots: Snapshots) -> None:
+    """Refuse a source without snapshots, and say what is there instead."""
+    if not snapshots.epochs:
+        raise InvalidInput(
+            f"`snapshots` must hold at least one snapshot, got none in {snapshots.path}"
+            f"{describe_content(snapshots.path)}. Check the path, or record some; of other tools, "
+            f"{READ} are read."
+        )
 
 
 def is_writer() -> bool:

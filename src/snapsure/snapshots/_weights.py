@@ -3,7 +3,9 @@
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -203,42 +205,49 @@ def is_own_file(path: Path) -> bool:
         return False
 
 
-def read_checkpoint(path: Path, *, trust: bool = False) -> StateDict:
+def read_checkpoint(path: Path, *, trust: bool = False, part: str | None = None) -> StateDict:
     """Read a state dict that another tool wrote: safetensors, or a pickle of plain tensors.
 
     Pickles run no code, unless they are trusted. Where a file holds several networks, each under a
-    name, the names of their weights begin with that name.
+    name, the names of their weights begin with that name. `part` names the entry that is wanted, or
+    what precedes the names of its weights; a warning says so where there is a choice.
     """
     if not path.is_file():
         raise InvalidInput(f"Checkpoint {path} must be a file, got none there. Check the path.")
-    if path.suffix == ".safetensors":
-        return read(path)
+    is_plain = path.suffix == ".safetensors"
+    content = read(path) if is_plain else read_pickle(path, trust=trust)
+    state = _find_state(content)
+    if part is not None:
+        state = _select_part(content, state, part, path)
+    if is_plain:
+        return dict(state)
 
-    state = _find_state(read_pickle(path, trust=trust))
     if not _is_state(state):
         got = f"a {type(state).__name__}"
         if isinstance(state, Mapping):
             others = [str(name) for name, part in state.items() if not isinstance(part, Tensor)]
-            got = _list_some(others) or "nothing"
+            got = list_some(others) or "nothing"
         raise InvalidInput(
             f"Checkpoint {path} must hold the weights of a network, alone or under "
             f"{', '.join(_STATES)}, got {got}. Save it by torch.save(model.state_dict(), path)."
         )
     if not trust:  # one number may stand for any number of them
         _files.refuse_bomb(path, sum(tensor.nbytes for tensor in state.values()), TRUST)
+    if part is None:
+        _warn_of_choice(content, state, path)
     return dict(get_state(state))
+
+
+def _get_weights(part: Any) -> Any:  # only a trusted file holds a whole network
+    return unwrap(part).state_dict() if isinstance(part, nn.Module) else part
 
 
 def _find_state(content: Any) -> Any:
     """Find the weights in a checkpoint: itself, a usual entry, the only one, or all networks'."""
-
-    def get_weights(part: Any) -> Any:  # only a trusted file holds a whole network
-        return unwrap(part).state_dict() if isinstance(part, nn.Module) else part
-
-    content = get_weights(content)
+    content = _get_weights(content)
     if not isinstance(content, Mapping):
         return content
-    parts = {name: get_weights(part) for name, part in content.items()}
+    parts = {name: _get_weights(part) for name, part in content.items()}
     for name in _STATES:
         if isinstance(parts.get(name), Mapping):
             return parts[name]
@@ -246,6 +255,64 @@ def _find_state(content: Any) -> Any:
     if len(states) == 1:
         return next(iter(states.values()))
     return {f"{n}.{key}": t for n, part in states.items() for key, t in part.items()} or content
+
+
+def _flatten(content: Any, before: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor in a checkpoint by a dotted name, such as `model_ema.0.weight`."""
+    for name, part in _get_weights(content).items():
+        if isinstance(part, Tensor):
+            yield f"{before}{name}", part
+        elif isinstance(part, Mapping | nn.Module):
+            yield from _flatten(part, f"{before}{name}.")
+
+
+def _select_part(content: Any, state: Any, part: str, path: Path) -> StateDict:
+    """Select the weights under an entry of a checkpoint, else those whose names begin so."""
+    every = dict(_flatten(content)) if isinstance(_get_weights(content), Mapping) else {}
+    usual = state if _is_state(state) else {}
+    found = select_prefix(every, f"{part}.") or select_prefix(usual, f"{part}.")
+    if not found:
+        entries = dict.fromkeys(name.rpartition(".")[0] or name for name in every)
+        raise InvalidInput(
+            f"`state` must name weights in the checkpoints, got {part!r}. {path} has "
+            f"{list_some([*entries]) or 'none'}."
+        )
+    return found
+
+
+def _warn_of_choice(content: Any, chosen: StateDict, path: Path) -> None:
+    """Report other weights of the same network in a checkpoint, such as their moving average."""
+
+    def list_places(state: StateDict) -> list[int]:
+        return [tensor.data_ptr() for tensor in state.values()]
+
+    shapes = Counter(tensor.shape for tensor in chosen.values())
+    own, others = list[str](), list[str]()
+    for name, state in _list_states(content):
+        # One tensor more, because averages count what they are of.
+        if len(state) <= len(chosen) + 1 and shapes <= Counter(t.shape for t in state.values()):
+            (own if list_places(state) == list_places(chosen) else others).append(name)
+    if own and others:
+        warnings.warn(
+            f"Checkpoints in {path.parent} hold the network as {own[0]!r} and as {others[0]!r}; "
+            f"{own[0]!r} is used. Name the one that you mean: SnapshotStore.adopt(folder, "
+            f"state={others[0]!r}), or --state {others[0]} on the command line.",
+            stacklevel=2,
+        )
+
+
+def _list_states(content: Any) -> list[tuple[str, StateDict]]:
+    """List the state dicts in a checkpoint, and those one level below, by name."""
+    if not isinstance(content, Mapping):
+        return []
+    parts = [(str(name), _get_weights(part)) for name, part in content.items()]
+    below = [
+        (f"{name}.{inner}", _get_weights(deeper))
+        for name, part in parts
+        if isinstance(part, Mapping)
+        for inner, deeper in part.items()
+    ]
+    return [(name, part) for name, part in [*parts, *below] if _is_state(part)]
 
 
 def _is_state(part: Any) -> bool:
@@ -268,8 +335,8 @@ def find_prefix(own: StateDict, state: StateDict) -> str:
     if len(same) > 1:
         raise InvalidInput(
             f"A checkpoint must hold the model's network once, got it under {same[0]!r} and "
-            f"{same[1]!r}. Name one: SnapshotStore.adopt(folder, prefix={same[0]!r}), or --prefix "
-            f"{same[0]} on the command line."
+            f"{same[1]!r}. Name one: SnapshotStore.adopt(folder, state={same[0][:-1]!r}), or "
+            f"--state {same[0][:-1]} on the command line."
         )
     return (same or whole or fits or [""])[0]  # `load_strictly` reports what does not fit
 
@@ -314,13 +381,8 @@ def translate_names(model: nn.Module, state: StateDict) -> StateDict:
     return state if any(problems.values()) else dict(loaded.state_dict())
 
 
-def load_strictly(
-    model: nn.Module, state: Mapping[str, Tensor], origin: str, prefix: str | None = None
-) -> None:
-    """Load weights into a model; names and shapes must be the same.
-
-    `prefix` is what the user had removed from the names.
-    """
+def load_strictly(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
+    """Load weights into a model; names and shapes must be the same."""
     model = unwrap(model)
     own = model.state_dict()
     common = own.keys() & state.keys()
@@ -338,17 +400,17 @@ def load_strictly(
             if own[name].is_floating_point() != state[name].is_floating_point()
         ),
     }
-    lists = {what: _list_some(sorted(names)) for what, names in differences.items()}
+    lists = {what: list_some(sorted(names)) for what, names in differences.items()}
     got = "; ".join(f"{what}: {names}" for what, names in lists.items() if names)
     if got:
         raise WrongArchitecture(
             f"{origin} must have the architecture of `model`, got differences: {got}. "
-            f"{_suggest_part(list(own), list(state), prefix)}"
+            f"{_suggest_part(list(own), list(state))}"
         )
     model.load_state_dict(state)
 
 
-def _suggest_part(own: list[str], names: list[str], prefix: str | None) -> str:
+def _suggest_part(own: list[str], names: list[str]) -> str:
     """Suggest which model to pass, where one of model and snapshot may be a part of the other."""
     within, around = _find_prefixes(names, own), _find_prefixes(own, names)
     if len(within) == 1 and within[0]:
@@ -357,8 +419,6 @@ def _suggest_part(own: list[str], names: list[str], prefix: str | None) -> str:
             "network has. Pass the part that was saved, "
             f"model.get_submodule({within[0].removesuffix('.')!r})."
         )
-    if len(around) == 1 and around[0] and prefix is not None:
-        return f"The model's names come after {prefix + around[0]!r} there. Pass that as `prefix`."
     if len(around) == 1 and around[0]:
         return (
             f"The snapshot has {around[0]!r} before the model's names. Pass the module that was "
@@ -367,6 +427,6 @@ def _suggest_part(own: list[str], names: list[str], prefix: str | None) -> str:
     return "Build the model that the snapshot was taken of."
 
 
-def _list_some(names: Sequence[str]) -> str:
+def list_some(names: Sequence[str]) -> str:
     """List the first three names, and count the rest."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -30,7 +30,7 @@ from snapsure.scoring import score
 from snapsure.scoring._score import bar
 from snapsure.snapshots import SnapshotStore
 from snapsure.snapshots._base import Snapshots
-from snapsure.snapshots._store import open_snapshots
+from snapsure.snapshots._store import open_snapshots, refuse_empty
 from snapsure.table import ScoreTable
 from snapsure.training import _epochs
 from snapsure.training._targets import Targets
@@ -179,11 +179,7 @@ class Student:
         self.model, self.folder = model, Path(out)
         self._snapshots = open_snapshots(snapshots)
         every = np.array(self._snapshots.epochs)
-        if not every.size:
-            raise InvalidInput(
-                f"`snapshots` must hold at least one snapshot, got none in {self._snapshots.path}. "
-                "Check the path, or record some."
-            )
+        refuse_empty(self._snapshots)
         chosen = choose(every, every.size, _validate.share(start, "start"))
         self._teachers: list[int] = every[chosen].tolist()
 
