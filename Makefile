@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-# `make test LOCK=lock.txt` takes the versions that all tests have passed with, not the newest ones.
+# `make test LOCK=lock.txt` takes the versions that all tests have passed with, not the newest ones, and
+# checks the hash of each. PyTorch alone has no hash: its builds differ by machine.
 LOCK ?=
 # Compiled files are kept also where the environment says not to: they save each worker seconds.
 # In CI every run has the same order, as hypothesis draws the same examples there.
@@ -50,8 +51,8 @@ format: $(VENV)/.lint
 
 # The versions that `make test LOCK=lock.txt` takes. Add --upgrade for newer ones.
 lock: $(VENV)/.dev
-	$(BIN)/uv pip compile --quiet --extra dev -c constraints.txt --python-version 3.11 \
-	  --no-header --no-annotate pyproject.toml -o lock.txt
+	echo "torch; python_version < '3'" | $(BIN)/uv pip compile --quiet --generate-hashes --extra dev \
+	  -c constraints.txt --overrides - --python-version 3.11 --no-header --no-annotate pyproject.toml -o lock.txt
 
 # Small changes of the code that the tests should notice: make mutants ONLY='snapsure.metrics.*'
 ONLY ?=
@@ -69,7 +70,13 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(LOCK) | $(VENV)/bin/python
-	$(BIN)/pip install --quiet -c constraints.txt $(LOCK:%=-c %) -e '.[dev]'
+ifdef LOCK
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r $(LOCK)
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+else
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+endif
 	touch $@
 
 # Linters, the demo and the documentation need less than the tests do.

@@ -188,6 +188,7 @@ def render_page(
         made={"versions": versions, **origin},
         style=_read("page.css"),
         library=_load_vega(),
+        notices=_read("notices.txt"),
         script=_read("page.js"),
     )
 
