@@ -56,7 +56,8 @@ def test_the_page_has_the_notices_of_all_libraries_that_it_contains(page_file):
     import vl_convert
 
     (binary,) = Path(vl_convert.__file__).parent.glob("vl_convert.*")
-    libraries = {name.decode() for name in re.findall(rb"npm/([a-z0-9.-]+)@\d", binary.read_bytes())}
+    found = re.findall(rb"npm/([a-z0-9.-]+)@\d", binary.read_bytes())
+    libraries = {name.decode() for name in found}
     assert {"vega", "vega-lite", "vega-embed", "d3-array"} <= libraries
     notices = re.search(r'<pre class="note">(.*?)</pre>', page_file.read_text(), re.S)[1]
     assert not [name for name in libraries if not re.search(rf"(?<![\w-]){name}(?![\w-])", notices)]

@@ -175,6 +175,13 @@ def test_two_numbers_that_disagree_are_refused(tmp_path, names):
         SnapshotStore.adopt(tmp_path)
 
 
+def test_an_epoch_of_two_trainings_is_refused(tmp_path):
+    for name in ("fold1_epoch3", "fold2_epoch3"):
+        torch.save(weights(1), tmp_path / f"{name}.pt")
+    with refuses(InvalidInput, "`folder`", "epoch 3 as fold1_epoch3 and as fold2_epoch3"):
+        SnapshotStore.adopt(tmp_path)
+
+
 def test_a_measurement_is_no_epoch(tmp_path):
     torch.save(weights(1), tmp_path / "ckpt_best_0.93.pt")
     with pytest.raises(InvalidInput, match=r"got ckpt_best_0\.93 in"):
