@@ -398,11 +398,11 @@ def number_checkpoints(
         if len({*whole}) == len(places):
             return dict(zip(whole, places, strict=True))
     first: dict[int | None, str] = {}
-    for name, time in zip(names, times, strict=True) if all(by_name) else ():
-        other = first.setdefault(time.epoch, name)
+    for name, (epoch, _) in zip(names, times, strict=True) if all(by_name) else ():
+        other = first.setdefault(epoch, name)
         if other != name:
             raise InvalidInput(
-                f"`folder` must hold each epoch of one training once, got epoch {time.epoch} as "
+                f"`folder` must hold each epoch of one training once, got epoch {epoch} as "
                 f"{other} and as {name} in {folder}. Move other trainings away."
             )
     return dict(zip(_find_varying_number(names, folder), range(len(names)), strict=True))
