@@ -91,7 +91,7 @@ def test_a_snapshot_that_changes_is_refused(store):
         runner.load([1])
 
 
-def test_groups_fit_the_memory_and_have_one_epoch_at_least():
+def test_groups_fit_the_memory_and_have_one_epoch_at_least(store):
     model = small_network()
     weights = sum(value.nbytes for value in model.state_dict().values())
     for memory, members, most, sizes in (
@@ -101,9 +101,9 @@ def test_groups_fit_the_memory_and_have_one_epoch_at_least():
         (9 * weights, 1, 3, [3, 2]),
         (9 * weights, 5, 3, [1] * 5),
     ):
-        groups = group_epochs(model, [5, 4, 3, 2, 1], members, memory, most)
+        groups = group_epochs(model, [store] * members, [3, 2, 1, 5, 4], memory, most)
         assert [len(group) for group in groups] == sizes
-        assert [epoch for group in groups for epoch in group] == [5, 4, 3, 2, 1]
+        assert [epoch for group in groups for epoch in group] == [3, 2, 1, 5, 4]
 
 
 class Shifting(nn.Sequential):

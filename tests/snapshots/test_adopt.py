@@ -416,8 +416,8 @@ def test_a_single_folder_of_the_trainer_and_an_adapter(tmp_path):
     assert SnapshotStore.adopt(tmp_path / "checkpoint-50").epochs == [1]
     folder = tmp_path / "checkpoint-60"
     folder.mkdir()
-    (folder / "adapter_config.json").write_text("{}")
-    with refuses(InvalidInput, "`folder`", f"got an adapter in {folder}"):
+    save_file(weights(1), folder / "adapter_model.safetensors")
+    with refuses(InvalidInput, "`folder`", f"got both in {tmp_path}"):
         SnapshotStore.adopt(tmp_path)
 
 

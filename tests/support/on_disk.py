@@ -188,6 +188,40 @@ def predictor(folder):
     }
 
 
+def trained_parts(folder):
+    """A store without frozen weights, and a predictor with them in a file of their own."""
+
+    def network():
+        torch.manual_seed(0)
+        made = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 3))
+        made[0].requires_grad_(False)
+        return made
+
+    store, model = SnapshotStore(folder / "run"), network()
+    for epoch in (1, 2, 5):
+        nn.init.normal_(model[1].weight)
+        store.save(model, epoch, trainable_only=True)
+    x = torch.rand(7, 3, generator=torch.Generator().manual_seed(0))
+    Predictor(model, store, AES(k=2)).save(folder / "predictor")
+
+    def recorded():
+        made = network()
+        SnapshotStore(folder / "run").load_into(made, 5)
+        return [value.detach().numpy() for value in made.parameters()]
+
+    def read():
+        return [*Predictor.load(folder / "predictor", nn.Sequential(*network()))(x)]
+
+    (snapshot,) = (folder / "predictor").glob("epoch-000005-*.safetensors")
+    (base,) = (folder / "predictor").glob("base-*.safetensors")
+    return {
+        "snapshot of a part": File(folder / "run" / "epoch-000005.safetensors", recorded),
+        "predictor.json with a base": File(folder / "predictor" / "predictor.json", read),
+        "predictor's part": File(snapshot, read),
+        "predictor's base": File(base, read),
+    }
+
+
 def archives(folder):
     table = table_of()
     Experiment({"networks": [[]], "dataset": "d", "scale": "s"}, [table], {(0, 1): table}).save(
@@ -284,6 +318,7 @@ MAKERS = [
     estimators,
     decisions,
     predictor,
+    trained_parts,
     archives,
     training,
     on_the_way,

@@ -6,6 +6,7 @@ Modules are imported where they are used, so that `snapsure --help` is quick.
 import inspect
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,13 +86,14 @@ def _try(spec: str, option: str, work: Callable[[], Any]) -> Any:
         ) from None
 
 
-def open_snapshots(folder: Path | str, state: str | None, trust: bool) -> "Snapshots":
+def open_snapshots(folder: Path | str, model: str, state: str | None, trust: bool) -> "Snapshots":
     """Open a store, or another tool's checkpoints as the options say."""
     from snapsure.snapshots import SnapshotStore
     from snapsure.snapshots._adopt import is_foreign
 
     if is_foreign(Path(folder)):
-        return SnapshotStore.adopt(folder, state=state, trust=trust)
+        make = partial(call_factory, model, "--model")
+        return SnapshotStore.adopt(folder, model=make, state=state, trust=trust)
     if state is not None:
         raise InvalidInput(
             f"--state must come with another tool's checkpoints, got a store in {folder}. "

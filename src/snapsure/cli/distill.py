@@ -110,7 +110,7 @@ def distill(
         )
     student = Student(
         model,
-        _models.open_snapshots(snapshots, state, trust),
+        _models.open_snapshots(snapshots, model, state, trust),
         _data.load_data(data, "--data"),
         out,
         labels=labels,

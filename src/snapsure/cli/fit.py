@@ -61,7 +61,7 @@ def fit(
     scores = ScoreTable.open(table)
     factory, folder, state = _tables.read_source(table, model, snapshots, state, trust=trust)
     _models.import_name(factory, "--model")  # which may register a κ
-    store = _models.open_snapshots(folder, state, trust)
+    store = _models.open_snapshots(folder, factory, state, trust)
     names = None if classes is None else _data.read_lines(classes, "--classes")
     with Console(stderr=True).status("comparing methods …"):
         predictor = Predictor.fit(

@@ -70,7 +70,7 @@ def score(
     training = None
     if average and reference is not None:
         training = _data.load_data(reference, "--reference")
-    source = _models.open_snapshots(snapshots, state, trust)
+    source = _models.open_snapshots(snapshots, model, state, trust)
     with redirect_stdout(sys.stderr):  # Ray reports lost nodes on stdout
         table = run(
             network,

@@ -17,9 +17,10 @@ class Recording:
         schedule: Schedule | None = None,
         *,
         dtype: Precision | None = None,
+        trainable_only: bool | None = None,
     ) -> None:
         super().__init__()
-        self._recorder = Recorder(store, schedule, dtype=dtype)
+        self._recorder = Recorder(store, schedule, dtype=dtype, trainable_only=trainable_only)
 
     @property
     def store(self) -> SnapshotStore:

@@ -41,8 +41,9 @@ class SnapshotCallback(Recording, Callback):
 
     Parameters
     ----------
-    store, schedule, dtype
-        As for `Recorder`. A new training needs a new or empty folder.
+    store, schedule, dtype, trainable_only
+        As for `Recorder`: of a model with adapters of `peft`, what is trained. A new training needs
+        a new or empty folder.
     network : str, optional
         The attribute of the LightningModule that is the network; its weights are saved under their
         own names. By default the only child with parameters, or the module itself if it has other
@@ -61,8 +62,9 @@ class SnapshotCallback(Recording, Callback):
         network: str | None = None,
         validation: str | Path | None = None,
         dtype: Precision | None = None,
+        trainable_only: bool | None = None,
     ) -> None:
-        super().__init__(store, schedule, dtype=dtype)
+        super().__init__(store, schedule, dtype=dtype, trainable_only=trainable_only)
         self._network = network
         self._logits = None if validation is None else RecordedLogits(validation)
         self._handle: RemovableHandle | None = None  # of the hook on the network

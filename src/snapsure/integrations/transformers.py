@@ -36,8 +36,9 @@ class SnapshotCallback(Recording, TrainerCallback):
 
     Parameters
     ----------
-    store, schedule, dtype
-        As for `Recorder`. A new training needs a new or empty folder.
+    store, schedule, dtype, trainable_only
+        As for `Recorder`: of a model with adapters of `peft`, what is trained. A new training needs
+        a new or empty folder.
     steps : int, optional
         Count optimizer steps instead of epochs, and ask the schedule at every multiple of this and
         at the last. For a fixed number of snapshots: `SnapshotCallback(store,
@@ -51,8 +52,9 @@ class SnapshotCallback(Recording, TrainerCallback):
         *,
         steps: int | None = None,
         dtype: Precision | None = None,
+        trainable_only: bool | None = None,
     ) -> None:
-        super().__init__(store, schedule, dtype=dtype)
+        super().__init__(store, schedule, dtype=dtype, trainable_only=trainable_only)
         self._steps = None if steps is None else _validate.count(steps, "steps")
         self._done = 0
 

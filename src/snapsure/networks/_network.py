@@ -43,6 +43,7 @@ class Network(Snapshot):
         kappas = list(kappas)
         self.module, self.device = module, device or choose_device(module)
         self.epoch: int | None = None  # of the snapshot that it holds
+        self.base: str | None = None  # the hash of what that snapshot leaves out
         self.classes: int | None = None  # known after probing
         self.changes_inputs = False  # whether a pass changes its inputs in place
         self._layers = {layer for kappa in kappas for layer in kappa.layers}
@@ -271,16 +272,34 @@ def refuse_no_network(model: Any) -> None:
     )
 
 
-def copy_network(model: nn.Module, device: torch.device | None = None) -> nn.Module:
-    """Return a copy for evaluation, on a device or the best one."""
+def copy_network(
+    model: nn.Module,
+    device: torch.device | None = None,
+    shared: Mapping[str, Tensor] | None = None,
+) -> nn.Module:
+    """Return a copy for evaluation, on a device or the best one.
+
+    `shared` are tensors, by name, that the copy takes as they are, in place of the model's.
+    """
     device = device or choose_device(model)
+    own = name_tensors(model) if shared else {}
+    memo: dict[int, Any] = {id(own[name]): tensor for name, tensor in (shared or {}).items()}
     try:
-        return copy.deepcopy(unwrap(model)).to(device).eval()
+        return copy.deepcopy(unwrap(model), memo).to(device).eval()
     except RuntimeError as error:
         raise InvalidInput(
             f"`model` must be one that copy.deepcopy can copy, got an error ({error}). Instead of "
             "torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations.weight_norm."
         ) from None
+
+
+def name_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and buffers themselves, by name."""
+    model = unwrap(model)
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
 
 
 def find_device(name: str | torch.device | None) -> torch.device | None:

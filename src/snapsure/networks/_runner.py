@@ -22,10 +22,12 @@ from snapsure.networks._network import (
     choose_device,
     copy_network,
     is_finite,
+    name_tensors,
     one_logit,
     refused_inputs,
 )
 from snapsure.snapshots._base import Snapshots
+from snapsure.snapshots._weights import unwrap
 
 Columns = dict[str, Array]
 Slot = tuple[int, int]  # (member, epoch)
@@ -54,6 +56,8 @@ class Runner:
         # Snapshots that are loaded later must still be those of the same training.
         self._hashes = {slot: self._members[slot[0]].sha256(slot[1]) for slot in self.slots(epochs)}
         self._networks: dict[Slot, Network] = {}
+        # By their hash: frozen weights that snapshots leave out, which all networks share.
+        self._bases: dict[str | None, dict[str, Tensor]] = {}
         self._probing = threading.Lock()
 
     def slots(self, epochs: Sequence[int]) -> list[Slot]:
@@ -76,27 +80,42 @@ class Runner:
         for slot in wanted:
             if slot in self._networks:
                 continue
-            if free:
-                network = self._networks.pop(free.pop())
-            else:
-                copied = copy_network(self._model, self.device)
-                network = Network(copied, self._kappas, self.device)
-            self._load_into(network.module, slot)
-            network.epoch, self._networks[slot] = slot[1], network
+            member, epoch = slot
+            base = self._members[member].base(epoch)
+            network = self._take_network(base, free)
+            self._load_into(network.module, slot, has_base=base in self._bases)
+            if base is not None and base not in self._bases:
+                names = network.module.state_dict().keys() - self._members[member].load(epoch)
+                tensors = name_tensors(network.module).items()
+                self._bases[base] = {name: each for name, each in tensors if name in names}
+            network.epoch, network.base, self._networks[slot] = epoch, base, network
+
+    def _take_network(self, base: str | None, free: list[Slot]) -> Network:
+        """Take a network of the same base out of the free ones, or make one in place of another."""
+        free.sort(key=lambda slot: self._networks[slot].base == base)
+        network = self._networks.pop(free.pop()) if free else None
+        if network is not None and network.base == base:
+            return network
+        copied = copy_network(self._model, self.device, self._bases.get(base))
+        return Network(copied, self._kappas, self.device)
 
     def states(self, epochs: Sequence[int]) -> Iterator[tuple[Slot, dict[str, Tensor]]]:
         """Yield the weights of every member of each epoch, on the CPU."""
-        module = copy_network(self._model, torch.device("cpu"))
+        known = None
         for slot in self.slots(epochs):
-            self._load_into(module, slot)
+            base = self._members[slot[0]].base(slot[1])
+            if not known or base != known[0]:
+                module, known = copy_network(self._model, torch.device("cpu")), None
+            self._load_into(module, slot, has_base=known is not None)
+            known = (base,)
             yield slot, module.state_dict()
 
-    def _load_into(self, module: nn.Module, slot: Slot) -> None:
+    def _load_into(self, module: nn.Module, slot: Slot, *, has_base: bool) -> None:
         """Load a snapshot, which must be the one that was there at the start."""
         store, epoch = self._members[slot[0]], slot[1]
         before = store.sha256(epoch)
         if before == self._hashes[slot]:
-            store.load_into(module, epoch)
+            store.load_into(module, epoch, has_base=has_base)
         if not before == store.sha256(epoch) == self._hashes[slot]:
             raise CorruptFile(
                 f"The snapshot of epoch {epoch} in {store.path} must not change while it is in "
@@ -105,7 +124,7 @@ class Runner:
 
     def clear(self) -> None:
         """Free all networks."""
-        self._networks = {}
+        self._networks, self._bases = {}, {}
 
     def probe(self, epochs: Sequence[int], inputs: Any, row: int = 0) -> list[Network]:
         """Return networks, after seeing how they work on the first rows of a batch."""
@@ -196,15 +215,23 @@ class Runner:
 
 
 def group_epochs(
-    model: nn.Module, epochs: Sequence[int], members: int, memory: int, most: int | None = None
+    model: nn.Module,
+    members: Sequence[Snapshots],
+    epochs: Sequence[int],
+    memory: int,
+    most: int | None = None,
 ) -> list[tuple[int, ...]]:
     """Cut epochs into groups whose weights, of all members, fit into `memory` bytes.
 
-    A group has at least one epoch, and at most `most` networks where that is given.
+    Frozen weights that snapshots leave out count once. A group has at least one epoch, and at most
+    `most` networks where that is given.
     """
-    weights = sum(value.nbytes for value in model.state_dict().values())
-    networks = memory // max(1, weights)
-    size = max(1, (networks if most is None else min(most, networks)) // members)
+    weights = {name: value.nbytes for name, value in unwrap(model).state_dict().items()}
+    total = each = sum(weights.values())
+    if members[0].base(epochs[0]) is not None:
+        each = sum(weights.get(name, 0) for name in members[0].load(epochs[0]))
+    networks = (memory - (total - each)) // max(1, each)
+    size = max(1, (networks if most is None else min(most, networks)) // len(members))
     return [tuple(epochs[i : i + size]) for i in range(0, len(epochs), size)]
 
 

@@ -1,7 +1,9 @@
 """A predictor in a folder: `predictor.json`, and the snapshots that it names, as safetensors.
 
-`predictor.json` is the folder's only manifest: it has the SHA-256 of every snapshot and of itself.
-A save writes its snapshots under new names, replaces `predictor.json` in one step, and then removes
+Frozen weights that the snapshots leave out are in a file of their own, once.
+
+`predictor.json` is the folder's only manifest: it has the SHA-256 of every file and of itself. A
+save writes its snapshots under new names, replaces `predictor.json` in one step, and then removes
 the snapshots of earlier saves. Wherever a crash happens, `predictor.json` names whole files, and
 other people's files in the folder stay as they are.
 """
@@ -38,12 +40,12 @@ CONTENT = "predictor.json"
 _VERSION = 2
 _WHAT, _AGAIN = "as it was saved", "restore it, or save the predictor again"
 _Epoch = Annotated[str, Meta(pattern=r"\A(?:0|[1-9]\d{0,18})\Z")]
-_SNAPSHOT = r"epoch-\d{6,}-[0-9a-f]{12}\.safetensors"
+_SNAPSHOT = r"(?:epoch-\d{6,}|base)-[0-9a-f]{12}\.safetensors"
 _OWN = re.compile(f"{_SNAPSHOT}|{re.escape(CONTENT)}")
 
 
 class _File(TypedDict):
-    """A snapshot's file. Its name is one of ours, because files are read by it."""
+    """A file of weights. Its name is one of ours, because files are read by it."""
 
     file: Annotated[str, Meta(pattern=rf"\A{_SNAPSHOT}\Z")]
     sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -75,6 +77,7 @@ class _Content(TypedDict):
     calibration: PlattState | None
     threshold: ThresholdState | None
     classes: list[str] | None
+    base: _File | None  # what any of the snapshots leaves out
     snapshots: Annotated[list[dict[_Epoch, _File]], Meta(min_length=1)]  # of each member
     provenance: dict[str, Any]
 
@@ -82,8 +85,9 @@ class _Content(TypedDict):
 class _SavedSnapshots(Snapshots):
     """The snapshots of one training in a predictor's folder."""
 
-    def __init__(self, folder: Path, files: dict[str, _File]) -> None:
+    def __init__(self, folder: Path, files: dict[str, _File], base: _File | None) -> None:
         self.path, self._files = folder, {int(epoch): file for epoch, file in files.items()}
+        self._base = base
 
     @property
     def epochs(self) -> list[int]:
@@ -91,8 +95,19 @@ class _SavedSnapshots(Snapshots):
 
     def load(self, epoch: int) -> dict[str, Tensor]:
         refuse_missing(epoch, self._files, self.path)
-        path = self.path / self._files[epoch]["file"]
-        _files.check_sha256(path, self.sha256(epoch), _AGAIN)
+        return self._read(self._files[epoch])
+
+    def base(self, epoch: int) -> str | None:
+        return _weights.read_base(self.path / self._files[epoch]["file"])
+
+    def load_into(self, model: nn.Module, epoch: int, *, has_base: bool = False) -> None:
+        if self._base is not None and not has_base:
+            _weights.unwrap(model).load_state_dict(self._read(self._base), strict=False)
+        super().load_into(model, epoch, has_base=has_base)
+
+    def _read(self, file: _File) -> dict[str, Tensor]:
+        path = self.path / file["file"]
+        _files.check_sha256(path, file["sha256"], _AGAIN)
         return _weights.read(path)
 
     def sha256(self, epoch: int) -> str:
@@ -107,9 +122,10 @@ def save(predictor: "Predictor", folder: Path) -> None:
     _json.text(content)  # refuses what could not be read again, before anything is written
     _files.make_folder(folder)
     with _files.locking(folder):
-        content["snapshots"] = members = _write_snapshots(predictor, folder)
+        content["snapshots"], content["base"] = members, base = _write_snapshots(predictor, folder)
         _files.write_bytes(folder / CONTENT, _json.text(content))
-        _remove_all_but(folder, {file["file"] for files in members for file in files.values()})
+        written = [file for files in members for file in files.values()] + ([base] if base else [])
+        _remove_all_but(folder, {file["file"] for file in written})
 
 
 def describe(predictor: "Predictor") -> dict[str, Any]:
@@ -168,7 +184,8 @@ def load(
         except TypeError as error:
             got = f"other settings of κ ({error})"
             raise _json.corrupt(folder / CONTENT, _WHAT, got, _AGAIN) from None
-        members = [_SavedSnapshots(folder, files) for files in content["snapshots"]]
+        each = content["snapshots"]
+        members = [_SavedSnapshots(folder, files, content["base"]) for files in each]
         try:
             predictor = Predictor(
                 network,
@@ -215,15 +232,28 @@ def read(folder: Path) -> _Content:
     return _json.convert(content, _Content, path, _WHAT, _AGAIN)
 
 
-def _write_snapshots(predictor: "Predictor", folder: Path) -> list[dict[str, _File]]:
-    """Write the snapshots of each member under new names, and return their files."""
-    members: list[dict[str, _File]] = [{} for _ in predictor.snapshots.members]
-    for member, epoch, state in predictor.networks.states():
-        name = f"epoch-{epoch:06d}-{uuid4().hex[:12]}.safetensors"
+def _write_snapshots(
+    predictor: "Predictor", folder: Path
+) -> tuple[list[dict[str, _File]], _File | None]:
+    """Write each member's snapshots and their base under new names, and return the files."""
+
+    def write(start: str, state: dict[str, Tensor], base: str | None = None) -> _File:
+        name = f"{start}-{uuid4().hex[:12]}.safetensors"
         with _files.replacing(folder / name) as file:
-            sha256 = _weights.write(file, state, None)
-        members[member][str(epoch)] = {"file": name, "sha256": sha256()}
-    return members
+            sha256 = _weights.write(file, state, base=base)
+        return {"file": name, "sha256": sha256()}
+
+    members: list[dict[str, _File]] = [{} for _ in predictor.snapshots.members]
+    frozen: dict[str, Tensor] = {}
+    for member, epoch, state in predictor.networks.states():
+        store = predictor.snapshots.members[member]
+        base, trained = store.base(epoch), state.keys()
+        if base is not None:
+            trained = store.load(epoch).keys()
+            frozen |= {n: t for n, t in state.items() if n not in trained and n not in frozen}
+        part = {name: state[name] for name in trained}
+        members[member][str(epoch)] = write(f"epoch-{epoch:06d}", part, base)
+    return members, write("base", frozen) if frozen else None
 
 
 def _remove_all_but(folder: Path, names: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -150,7 +151,7 @@ class Predictor:
             )
         self.factory = model if isinstance(model, str) else None
         module = make_network(model) if isinstance(model, str) else model
-        self.snapshots = open_snapshots(snapshots)
+        self.snapshots = open_snapshots(snapshots, module)
         self.estimator = _fit_unfitted(estimator, self.snapshots, kappa)
         self.kappa = kappa or make_kappa(self.estimator.fitted["kappa"])
         if self.kappa.prepares:
@@ -232,7 +233,8 @@ class Predictor:
         from snapsure.evaluation import choose
 
         refuse_no_table(table)
-        store = open_snapshots(snapshots)
+        made = partial(make_network, model) if isinstance(model, str) else model
+        store = open_snapshots(snapshots, made)
         _refuse_other_snapshots(table, store)
         choice = choose(
             table,

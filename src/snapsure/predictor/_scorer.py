@@ -78,7 +78,7 @@ class Scorer:
         self._needs, self.check_inputs = needs, check_inputs
         self._watches = bool(kappa.sampling or kappa.layers)
         self.epochs = np.array(epochs)
-        self._groups = group_epochs(model, list(epochs)[::-1], len(self._members), memory)
+        self._groups = group_epochs(model, self._members, list(epochs)[::-1], memory)
         self._runner = Runner(model, self._members, epochs, [kappa], name="batch", device=device)
         self._runner.load(self._groups[0])
         # One thread at a time may watch dropout, or load snapshots.

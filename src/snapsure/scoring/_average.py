@@ -75,7 +75,7 @@ def average_weights(
     [[2.0, 10.0]]
     >>> folder.cleanup()
     """
-    store = open_snapshots(snapshots)
+    store = open_snapshots(snapshots, model)
     if len(store.members) > 1:
         raise InvalidInput(
             f"`snapshots` must be of one training, got an ensemble of {len(store.members)}. "
@@ -100,8 +100,10 @@ def average_weights(
 def _load_mean(model: nn.Module, store: Snapshots, epochs: list[int]) -> None:
     """Load the mean of the weights of some snapshots."""
     sums: dict[str, Tensor] = {}
+    base = None
     for epoch in epochs:
-        store.load_into(model, epoch)
+        known, base = base, store.base(epoch)
+        store.load_into(model, epoch, has_base=base == known)
         for name, value in _floats(model):
             part = value.cpu().double()  # on the CPU: some accelerators have no float64
             sums[name] = sums[name].add_(part) if name in sums else part.clone()

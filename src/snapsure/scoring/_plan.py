@@ -245,7 +245,7 @@ def make_plan(
     """Check that all arguments fit together, and that the folder can be used for them."""
     refuse_no_network(model)
     wanted = list_kappas(kappas)
-    source = open_snapshots(snapshots)
+    source = open_snapshots(snapshots, model)
     refuse_empty(source)
     members, epochs, rows = source.members, source.epochs, Rows.of(data, "data", batch_size)
     identity = {
@@ -278,7 +278,7 @@ def make_plan(
         members=members,
         kappas=wanted,
         data=rows,
-        groups=group_epochs(model, epochs[::-1], len(members), *limits),
+        groups=group_epochs(model, members, epochs[::-1], *limits),
         replaces=replaces,
     )
 

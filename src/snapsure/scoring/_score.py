@@ -137,7 +137,7 @@ def score(
         _run(plan, model, executor, overwrite=overwrite, progress=progress)
         if average:
             with bar("averaged weights", plan.data.n, 0, progress=progress) as advance:
-                add_average(plan, model, open_snapshots(snapshots), reference, advance)
+                add_average(plan, model, open_snapshots(snapshots, model), reference, advance)
         plan.finish()
         return ScoreTable.open(folder)
 

@@ -1,7 +1,8 @@
 """Checkpoints that other tools left in a folder, read where they are.
 
-Lightning's `.ckpt`, Hugging Face's `checkpoint-*` folders (sharded too), plain `.pt`, `.pth`,
-`.pth.tar` and `.safetensors`, skorch's and timm's among them, Keras's `.weights.h5` and `.keras`.
+Lightning's `.ckpt`, Hugging Face's `checkpoint-*` folders (sharded too, and adapters of `peft`),
+plain `.pt`, `.pth`, `.pth.tar` and `.safetensors`, skorch's and timm's among them, Keras's
+`.weights.h5` and `.keras`.
 """
 
 import filecmp
@@ -33,6 +34,7 @@ READ = f"{', '.join(_ENDS)} or checkpoint-* folders"
 _NO_NETWORK = (".", "optimizer", "scheduler", "scaler", "rng_state", "criterion")
 _NO_NETWORK_ENDS = ("_optimizer", "_criterion")
 _WRAPPERS = ("module.", "model.")
+_ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # of `peft`
 
 _TICK = 0.02  # seconds in which a file system may give two writings the same time
 
@@ -138,6 +140,12 @@ class CheckpointFolder(Snapshots):
         """Epochs of the checkpoints, in order; steps, where one epoch has several."""
         return list(self._checkpoints)
 
+    @property
+    def adapter_configs(self) -> list[Path]:
+        """What `peft` wrote beside each checkpoint that is an adapter."""
+        files = [one.files[0] for one in self._checkpoints.values()]
+        return [file.with_name("adapter_config.json") for file in files if file.name in _ADAPTERS]
+
     def load(self, epoch: int) -> dict[str, Tensor]:
         """Read a checkpoint's weights, on the CPU, without the prefixes of wrappers.
 
@@ -149,7 +157,7 @@ class CheckpointFolder(Snapshots):
             state = _weights.select_prefix(state, prefix)
         return state
 
-    def load_into(self, model: nn.Module, epoch: int) -> None:
+    def load_into(self, model: nn.Module, epoch: int, *, has_base: bool = False) -> None:
         """Load a checkpoint into a model, under whichever prefix the model's weights are there.
 
         Raises
@@ -312,17 +320,12 @@ def _list_trainer_folders(folder: Path) -> list[Checkpoint]:
         files = _list_weight_files(path)
         if files:
             found.append(Checkpoint(path.name, files))
-        elif (path / "adapter_config.json").is_file():
-            raise InvalidInput(
-                f"`folder` must hold whole networks, got an adapter in {path}. Merge it into its "
-                "network and save that."
-            )
     return found
 
 
 def _list_weight_files(path: Path) -> tuple[Path, ...]:
     """List the files of one checkpoint of Hugging Face's: one, or the shards of an index."""
-    for name in ("model.safetensors", "pytorch_model.bin"):
+    for name in ("model.safetensors", "pytorch_model.bin", *_ADAPTERS):
         index = path / f"{name}.index.json"
         if (path / name).is_file():
             return (path / name,)

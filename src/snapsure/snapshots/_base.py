@@ -60,16 +60,28 @@ class Snapshots(ABC):
     def sha256(self, epoch: int) -> str:
         """Return the hash of a snapshot's bytes."""
 
-    def load_into(self, model: nn.Module, epoch: int) -> None:
+    def base(self, epoch: int) -> str | None:
+        """Return the hash of the frozen weights that a snapshot leaves out; None if it is whole.
+
+        Snapshots with one base have tensors of the same names.
+        """
+        return None
+
+    def load_into(self, model: nn.Module, epoch: int, *, has_base: bool = False) -> None:
         """Load a snapshot into a model; names and shapes must be the same.
+
+        Where the snapshot leaves out frozen weights, the model must have them. `has_base` skips
+        that check: another snapshot of the same base has been loaded into the model.
 
         Raises
         ------
         WrongArchitecture
             Naming what differs.
+        InvalidInput
+            If the model's frozen weights are others.
         """
-        origin = f"Snapshot of epoch {epoch} in {self.path}"
-        _weights.load_strictly(model, self.load(epoch), origin)
+        state, origin = self.load(epoch), f"Snapshot of epoch {epoch} in {self.path}"
+        _weights.load_strictly(model, state, origin, base=self.base(epoch), has_base=has_base)
 
     def verify(self) -> None:
         """Read every snapshot.
@@ -120,9 +132,13 @@ class Selection(Snapshots):
         """Read the state dict of a selected snapshot."""
         return self._find(epoch).load(epoch)
 
-    def load_into(self, model: nn.Module, epoch: int) -> None:
+    def base(self, epoch: int) -> str | None:
+        """Return the base of a selected snapshot."""
+        return self._find(epoch).base(epoch)
+
+    def load_into(self, model: nn.Module, epoch: int, *, has_base: bool = False) -> None:
         """Load a selected snapshot into a model."""
-        self._find(epoch).load_into(model, epoch)
+        self._find(epoch).load_into(model, epoch, has_base=has_base)
 
     def sha256(self, epoch: int) -> str:
         """Return the hash of a selected snapshot."""

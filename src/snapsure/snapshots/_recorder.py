@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -25,6 +26,9 @@ class Recorder:
         `EveryEpoch()`, `Evenly(total)` or `Budget(keep)`.
     dtype : "bfloat16", "float16" or "float32", optional
         As for `SnapshotStore.save`.
+    trainable_only : bool, optional
+        Record what is trained, without frozen weights, as `SnapshotStore.save` does by default for
+        a network with adapters of `peft`.
 
     Examples
     --------
@@ -43,6 +47,7 @@ class Recorder:
         schedule: Schedule | None = None,
         *,
         dtype: Precision | None = None,
+        trainable_only: bool | None = None,
     ) -> None:
         if isinstance(store, str | Path):
             store = SnapshotStore(store)
@@ -54,7 +59,7 @@ class Recorder:
         store.check_writable()
         self.store = store
         self.schedule = EveryEpoch() if schedule is None else schedule
-        self._dtype = dtype
+        self._options: dict[str, Any] = {"dtype": dtype, "trainable_only": trainable_only}
 
     def record(self, model: nn.Module | Mapping[str, Tensor], epoch: int) -> bool:
         """Take a snapshot if the schedule wants this epoch; return whether it was taken.
@@ -75,5 +80,5 @@ class Recorder:
                 f"snapsure.SnapshotStore({str(self.store.path)!r}).rewind({epoch - 1})."
             )
         surplus = self.schedule.surplus(held, epoch)
-        self.store.save(model, epoch, dtype=self._dtype, instead_of=surplus)
+        self.store.save(model, epoch, instead_of=surplus, **self._options)
         return True

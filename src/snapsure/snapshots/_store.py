@@ -5,7 +5,7 @@ which is replaced in the same way. Wherever a crash happens, the manifest names 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from snapsure import _files, _validate
 from snapsure._types import Precision
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import _manifest, _weights
+from snapsure.snapshots._adapters import Adapters
 from snapsure.snapshots._adopt import READ, CheckpointFolder, describe_content, is_foreign
 from snapsure.snapshots._base import Snapshots, refuse_missing
 from snapsure.snapshots._lock import WriterLock, take_lock
@@ -48,13 +49,19 @@ class SnapshotStore(Snapshots):
         self._known: tuple[bytes | None, Manifest | None] = (None, None)  # the manifest last read
 
     @staticmethod
-    def adopt(folder: str | Path, *, state: str | None = None, trust: bool = False) -> Snapshots:
+    def adopt(
+        folder: str | Path,
+        *,
+        model: nn.Module | Callable[[], nn.Module] | None = None,
+        state: str | None = None,
+        trust: bool = False,
+    ) -> Snapshots:
         """Read what other tools left in a folder, without copying or changing it.
 
-        Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded too),
-        plain `.pt`, `.pth`, `.pth.tar` and `.safetensors` state dicts, skorch's and timm's among
-        them, Keras's `.weights.h5` and `.keras`. The result can be scored like a store, but is
-        read-only.
+        Lightning's `.ckpt`, the `checkpoint-*` folders of Hugging Face's Trainer (sharded ones and
+        adapters of `peft` too), plain `.pt`, `.pth`, `.pth.tar` and `.safetensors` state dicts,
+        skorch's and timm's among them, Keras's `.weights.h5` and `.keras`. The result can be scored
+        like a store, but is read-only.
 
         Epochs come from the files' names (`epoch=3`, `ep3`, `e3`) or their content; where an epoch
         has several checkpoints, they are numbered by steps (`step=50`, `it50`), else by a number or
@@ -66,6 +73,9 @@ class SnapshotStore(Snapshots):
         ----------
         folder : str or Path
             The checkpoints of one training, or a folder above them.
+        model : PeftModel, or a function that makes it, optional
+            What adapters were trained in; its other weights are the base of them all. `score` and
+            others pass their own model, if they get a path.
         state : str, optional
             Which weights, if the checkpoints hold several of the same architecture: the name of
             their entry ("model_ema", "ema.shadow"), or what precedes their names ("student"). A
@@ -78,7 +88,8 @@ class SnapshotStore(Snapshots):
         Raises
         ------
         InvalidInput
-            If there are no checkpoints, or their epochs are not known.
+            If there are no checkpoints, their epochs are not known, or they are adapters that
+            `model` does not fit.
         UnsafeFile
             If loading one could run code or fill the memory, and `trust` is not given.
 
@@ -96,7 +107,8 @@ class SnapshotStore(Snapshots):
                 f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
                 f"already. Open it by SnapshotStore({str(folder)!r})."
             )
-        return CheckpointFolder(folder, state=state, trust=trust)
+        found = CheckpointFolder(folder, state=state, trust=trust)
+        return Adapters(found, model) if found.adapter_configs else found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path alone: other processes take their own lock."""
@@ -113,6 +125,7 @@ class SnapshotStore(Snapshots):
         epoch: int,
         *,
         dtype: Precision | None = None,
+        trainable_only: bool | None = None,
         instead_of: Sequence[int] = (),
         trust: bool = False,
     ) -> None:
@@ -131,6 +144,10 @@ class SnapshotStore(Snapshots):
         dtype : "bfloat16", "float16" or "float32", optional
             "bfloat16" or "float16" halve the disk space: floating point numbers are rounded to it,
             and load in the type they had.
+        trainable_only : bool, optional
+            Leave out frozen weights (those without `requires_grad`), and save their hash instead:
+            the snapshot loads only into a model that has them. Buffers are saved. By default,
+            frozen weights are left out of networks with adapters of `peft`.
         instead_of : sequence of int
             Epochs to remove in the same step: the store never holds more, nor fewer if saving
             fails.
@@ -139,6 +156,8 @@ class SnapshotStore(Snapshots):
 
         Raises
         ------
+        InvalidInput
+            If frozen weights are left out that differ from those of the other snapshots.
         StoreLocked
             If another process writes there.
         StorageError
@@ -157,12 +176,14 @@ class SnapshotStore(Snapshots):
             raise InvalidInput(
                 f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}. Choose one, or None."
             )
-        state = _weights.get_state(model_or_state_dict, trust=trust)
+        part, base = _weights.select_trained(model_or_state_dict, trainable_only)
+        state = _weights.get_state(part, trust=trust)
         with self._writing() as (lock, entries):
             gone = [entries.pop(held) for held in {number, *instead_of} if held in entries]
+            self._refuse_other_base(base, entries)
             name = _manifest.choose_name(self.path, number, gone)
             with _files.replacing(self.path / name, lock.check) as file:
-                sha256 = _weights.write(file, state, _DTYPES[dtype] if dtype else None)
+                sha256 = _weights.write(file, state, _DTYPES[dtype] if dtype else None, base)
                 size = file.tell()
             entries[number] = {"file": name, "sha256": sha256(), "bytes": size}
             self._known = _manifest.write(self.path, lock, entries, leaving=gone)
@@ -190,6 +211,10 @@ class SnapshotStore(Snapshots):
     def sha256(self, epoch: int) -> str:
         """Return the hash of a snapshot, as recorded when it was saved."""
         return str(self._entry(epoch)["sha256"])
+
+    def base(self, epoch: int) -> str | None:
+        """Return the hash of the frozen weights that a snapshot leaves out; None if it is whole."""
+        return _weights.read_base(self.path / self._entry(epoch)["file"])
 
     def remove(self, epoch: int) -> None:
         """Remove a snapshot from the disk."""
@@ -294,6 +319,20 @@ class SnapshotStore(Snapshots):
         manifest = self._read()
         return {} if manifest is None else dict(manifest.entries)
 
+    def _refuse_other_base(self, base: str | None, entries: Mapping[int, Entry]) -> None:
+        """Refuse a snapshot that leaves out other frozen weights than the last one does."""
+        if not entries:
+            return
+        last = max(entries)
+        known = _weights.read_base(self.path / entries[last]["file"])
+        if known != base:
+            kinds = [f"base {one[:12]}" if one else "a whole network" for one in (known, base)]
+            raise InvalidInput(
+                f"A snapshot must leave out the same frozen weights as that of epoch {last} in "
+                f"{self.path} ({kinds[0]}), got {kinds[1]}. If frozen weights change in training, "
+                "record whole networks into a new folder: trainable_only=False."
+            )
+
     def _entry(self, epoch: int) -> Entry:
         entries = self._entries()
         refuse_missing(epoch, entries, self.path)
@@ -317,12 +356,14 @@ class SnapshotStore(Snapshots):
         )
 
 
-def open_snapshots(snapshots: Snapshots | str | Path) -> Snapshots:
+def open_snapshots(
+    snapshots: Snapshots | str | Path, model: nn.Module | Callable[[], nn.Module] | None = None
+) -> Snapshots:
     """Open the snapshots in a folder: a store's, or those that another tool left."""
     if isinstance(snapshots, Snapshots):
         return snapshots
     path = _validate.path(snapshots, "snapshots")
-    return SnapshotStore.adopt(path) if is_foreign(path) else SnapshotStore(path)
+    return SnapshotStore.adopt(path, model=model) if is_foreign(path) else SnapshotStore(path)
 
 
 def refuse_empty(snapshots: Snapshots) -> None:

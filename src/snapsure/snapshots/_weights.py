@@ -27,6 +27,7 @@ _STATES = ("state_dict", "model_state_dict", "model")
 
 _ALIASES = "snapsure.aliases"  # in the metadata of every file of ours
 _KINDS = "snapsure.dtypes"  # in the metadata of rounded files: the dtypes before rounding
+_BASE = "snapsure.base"  # in the metadata of files without frozen weights: the hash of these
 _HEADER = 100_000_000  # bytes; safetensors allows no more
 
 _DTYPES = {
@@ -90,13 +91,77 @@ def get_state(
     return state
 
 
+def select_trained(
+    given: nn.Module | Mapping[str, Tensor] | str | Path, trainable_only: bool | None
+) -> tuple[nn.Module | Mapping[str, Tensor] | str | Path, str | None]:
+    """Select what training changes of a network, and hash its base, which is the rest.
+
+    That is every weight with `requires_grad`, and every buffer, since batch normalisation changes
+    those of frozen layers too. What counts as a whole is returned as it is, without a hash: by
+    default, everything but a network with adapters.
+    """
+    if trainable_only is False or (trainable_only is None and not isinstance(given, nn.Module)):
+        return given, None
+    if not isinstance(given, nn.Module):
+        raise InvalidInput(
+            "`model_or_state_dict` must be a torch.nn.Module for trainable_only=True, got "
+            f"{type(given).__name__}, which does not say what is trained. Pass the network."
+        )
+    model = unwrap(given)
+    weights = model.named_parameters(remove_duplicate=False)
+    trained = {name for name, weight in weights if weight.requires_grad}
+    if trainable_only is None and not (trained and _has_adapters(model)):
+        return given, None
+    if not trained:
+        raise InvalidInput(
+            "`model_or_state_dict` must have weights that are trained for trainable_only=True, got "
+            "none with requires_grad. Record before you freeze it, or with trainable_only=False."
+        )
+    trained |= {name for name, _ in model.named_buffers(remove_duplicate=False)}
+    state = {name: tensor for name, tensor in model.state_dict().items() if name in trained}
+    return state, hash_base(model, state)
+
+
+def hash_base(model: nn.Module, names: Collection[str]) -> str:
+    """Hash the tensors of a model that a snapshot of some names leaves out.
+
+    A layer that `peft` trains as a whole stays in the model in its first state too. Nothing runs
+    it, and it is random where the layer is new, so it does not count.
+    """
+    peft: Any = sys.modules.get("peft")
+    kinds = () if peft is None else (peft.utils.ModulesToSaveWrapper,)
+    unused = tuple(
+        f"{name}.original_module."
+        for name, module in model.named_modules()
+        if isinstance(module, kinds)
+    )
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if name not in names and not name.startswith(unused) and isinstance(tensor, Tensor):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(_get_bytes(tensor.detach().cpu().contiguous()))
+    return digest.hexdigest()
+
+
+def _has_adapters(model: nn.Module) -> bool:
+    """Whether `peft` made a model, or a part of it."""
+    peft: Any = sys.modules.get("peft")
+    if peft is None:
+        return False
+    kinds = peft.PeftModel, peft.tuners.tuners_utils.BaseTunerLayer
+    return any(isinstance(module, kinds) for module in model.modules())
+
+
 def write(
-    file: BinaryIO, state: Mapping[str, Tensor], dtype: torch.dtype | None
+    file: BinaryIO,
+    state: Mapping[str, Tensor],
+    dtype: torch.dtype | None = None,
+    base: str | None = None,
 ) -> Callable[[], str]:
     """Write a safetensors file; return a function that waits for its SHA-256.
 
     Tensors that are one and the same (tied weights) are written once. With `dtype`, floating point
-    numbers are stored in it; the metadata has the dtype that they had.
+    numbers are stored in it; the metadata has the dtype that they had, and the hash of the base.
 
     `safetensors.torch.save` takes 4 times as long and twice the memory; `save_file` takes 2 times
     as long, renames a temporary file of its own, and hides the system's error number.
@@ -107,6 +172,8 @@ def write(
     if dtype is not None:
         kinds = {n: str(state[n].dtype)[6:] for n in names if stored[n].dtype != state[n].dtype}
         metadata[_KINDS] = json.dumps(kinds)
+    if base is not None:
+        metadata[_BASE] = base
 
     header: dict[str, object] = {"__metadata__": metadata}
     end = 0
@@ -119,8 +186,7 @@ def write(
         }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    buffers = (tensor.reshape(-1).view(torch.uint8).numpy().data for tensor in stored.values())
-    parts: list[Any] = [len(text).to_bytes(8, "little"), text, *buffers]
+    parts: list[Any] = [len(text).to_bytes(8, "little"), text, *map(_get_bytes, stored.values())]
 
     def hash_parts() -> str:
         digest = hashlib.sha256()
@@ -133,6 +199,10 @@ def write(
     pool.shutdown(wait=False)
     file.writelines(parts)
     return sha256.result
+
+
+def _get_bytes(tensor: Tensor) -> memoryview:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def _find_aliases(state: Mapping[str, Tensor]) -> tuple[list[str], dict[str, str]]:
@@ -196,13 +266,23 @@ def parse(content: bytes, path: Path) -> StateDict:
 
 def is_own_file(path: Path) -> bool:
     """Say whether a file is a safetensors file that `write` made."""
+    return _ALIASES in _read_metadata(path)
+
+
+def read_base(path: Path) -> str | None:
+    """Read the hash of the base that a file of ours leaves out; None where it is whole."""
+    return _read_metadata(path).get(_BASE)
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    """Read what a safetensors file says about itself; nothing where it is none."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, _HEADER)))
-        return _ALIASES in header["__metadata__"]
+            metadata = json.loads(file.read(min(length, _HEADER)))["__metadata__"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def read_checkpoint(path: Path, *, trust: bool = False, part: str | None = None) -> StateDict:
@@ -381,13 +461,24 @@ def translate_names(model: nn.Module, state: StateDict) -> StateDict:
     return state if any(problems.values()) else dict(loaded.state_dict())
 
 
-def load_strictly(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
-    """Load weights into a model; names and shapes must be the same."""
+def load_strictly(
+    model: nn.Module,
+    state: Mapping[str, Tensor],
+    origin: str,
+    *,
+    base: str | None = None,
+    has_base: bool = False,
+) -> None:
+    """Load weights into a model; names and shapes must be the same.
+
+    With `base`, the weights are a part, and the rest of the model must have that hash, which
+    `has_base` says is known already.
+    """
     model = unwrap(model)
     own = model.state_dict()
     common = own.keys() & state.keys()
     differences: dict[str, Iterable[str]] = {
-        "missing in the snapshot": own.keys() - state.keys(),
+        "missing in the snapshot": () if base else own.keys() - state.keys(),
         "unknown to the model": state.keys() - own.keys(),
         "of another shape": (
             f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}"
@@ -407,7 +498,14 @@ def load_strictly(model: nn.Module, state: Mapping[str, Tensor], origin: str) ->
             f"{origin} must have the architecture of `model`, got differences: {got}. "
             f"{_suggest_part(list(own), list(state))}"
         )
-    model.load_state_dict(state)
+    found = base if has_base else base and hash_base(model, state)
+    if found != base:
+        raise InvalidInput(
+            f"{origin} leaves out the weights that were frozen in training, which `model` must "
+            f"have (SHA-256 {base}), got others ({found}). Build it from the same pretrained "
+            "weights, in the same precision, and with the same adapters."
+        )
+    model.load_state_dict(state, strict=base is None)
 
 
 def _suggest_part(own: list[str], names: list[str]) -> str:

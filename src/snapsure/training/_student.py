@@ -177,7 +177,7 @@ class Student:
                 f"got {type(model).__name__}. Pass the class or function, not what it returns."
             )
         self.model, self.folder = model, Path(out)
-        self._snapshots = open_snapshots(snapshots)
+        self._snapshots = open_snapshots(snapshots, self._make_network)
         every = np.array(self._snapshots.epochs)
         refuse_empty(self._snapshots)
         chosen = choose(every, every.size, _validate.share(start, "start"))

@@ -69,7 +69,7 @@ class Targets:
         manifest = self.folder / f"hashes-{rank:03d}.json"
         hashes = self._read(manifest)["hashes"] if manifest.exists() else {}
         members = snapshots.members
-        groups = group_epochs(model, epochs, len(members), memory)
+        groups = group_epochs(model, members, epochs, memory)
         runner = Runner(model, members, epochs, name=self.rows.name)
         rows = _PART if len(groups) == 1 else _LONG_PART
         length = max(1, rows // self.rows.batch_size) * self.rows.batch_size
