@@ -65,10 +65,7 @@ def losses(
 
     low, high = x.min(), x.max()
     if low < 0:
-        at = int(np.flatnonzero(x < 0)[0])
-        raise InvalidInput(
-            f"`{name}` must be ≥ 0, got {x[at]} at row {at}. Pass 0/1 errors or a loss."
-        )
+        _refuse_where(x < 0, x, f"`{name}` must be ≥ 0", "Pass 0/1 errors or a loss.")
     if high <= 1 and (x.dtype.kind in "iu" or ((x == 0) | (x == 1)).all()):
         return x.astype(np.bool_)
     if high > np.finfo(np.float64).max / x.size:
@@ -82,11 +79,8 @@ def errors(value: ArrayLike, shape: tuple[int, ...], of: str = "kappa") -> Bools
     """Return 0/1 errors as bool, one per example of the array `of`; refuse any other loss."""
     x = losses(value, shape, "errors", of=of)
     if x.dtype != np.bool_:
-        at = int(np.flatnonzero((x != 0) & (x != 1))[0])
-        raise InvalidInput(
-            f"`errors` must be 0 (right) or 1 (wrong), got {x[at]} at row {at}. "
-            "Compare the loss with a limit first."
-        )
+        rule = "`errors` must be 0 (right) or 1 (wrong)"
+        _refuse_where((x != 0) & (x != 1), x, rule, "Compare the loss with a limit first.")
     return x.astype(np.bool_, copy=False)
 
 
@@ -101,12 +95,8 @@ def errors_known(
     same_length(of, shape, "errors", x.size)
 
     known = ~np.isnan(x) if x.dtype.kind == "f" else np.ones(x.shape, dtype=np.bool_)
-    bad = np.flatnonzero(known & (x != 0) & (x != 1))
-    if bad.size:
-        raise InvalidInput(
-            f"`errors` must be 0 (right), 1 (wrong) or NaN (not known), got {x[bad[0]]} at row "
-            f"{bad[0]}. Write NaN where no label is known."
-        )
+    rule = "`errors` must be 0 (right), 1 (wrong) or NaN (not known)"
+    _refuse_where(known & (x != 0) & (x != 1), x, rule, "Write NaN where no label is known.")
     return known, x == 1
 
 
@@ -140,13 +130,8 @@ def groups(value: ArrayLike, shape: tuple[int, ...], of: str) -> Array:
 def probabilities(value: ArrayLike, name: str = "p") -> Floats:
     """Return probabilities of being right as float64 in [0, 1]."""
     x = _read_column(value, name)
-    outside = np.flatnonzero((x < 0) | (x > 1))
-    if outside.size:
-        at = int(outside[0])
-        raise InvalidInput(
-            f"`{name}` must lie in [0, 1], got {x[at]} at row {at}. "
-            "Calibrate the score to a probability first."
-        )
+    remedy = "Calibrate the score to a probability first."
+    _refuse_where((x < 0) | (x > 1), x, f"`{name}` must lie in [0, 1]", remedy)
     return x.astype(np.float64)
 
 
@@ -164,18 +149,28 @@ def logits(value: ArrayLike, name: str = "logits") -> Floats:
 
 def class_numbers(value: ArrayLike, name: str) -> Ints:
     """Return class numbers; where names came, say how to number the classes."""
-    _refuse_names(_read(value, name), name)
+    x = _read(value, name)
+    if x.size and isinstance(x.flat[0], str):
+        raise InvalidInput(
+            f"`{name}` must hold class numbers (0, 1, …), got names such as {str(x.flat[0])!r}. "
+            "Pass [classes.index(label) for label in labels], where `classes` has the names in the "
+            "order of the model's outputs."
+        )
     return whole_numbers(value, name)
 
 
 def in_range(labels: Ints, classes: int, what: str, start: int = 0) -> None:
     """Refuse true labels that are neither a class nor `NO_CLASS`; the first is row `start`."""
-    bad = np.flatnonzero((labels < NO_CLASS) | (labels >= classes))
-    if bad.size:
-        raise InvalidInput(
-            f"{what} must lie in 0…{classes - 1}, or be −1 for examples of none of the classes, "
-            f"got {labels[bad[0]]} at row {start + bad[0]}. Number the classes as the model does."
-        )
+    rule = f"{what} must lie in 0…{classes - 1}, or be −1 for examples of none of the classes"
+    bad = (labels < NO_CLASS) | (labels >= classes)
+    _refuse_where(bad, labels, rule, "Number the classes as the model does.", start)
+
+
+def _refuse_where(bad: Bools, x: Array, rule: str, remedy: str, start: int = 0) -> None:
+    """Refuse the first value that breaks a rule; the first of all is row `start`."""
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise InvalidInput(f"{rule}, got {x[at]} at row {start + at}. {remedy}")
 
 
 def fraction(value: float, name: str, *, open_above: bool = False) -> float:
@@ -310,17 +305,14 @@ def _read(value: ArrayLike, name: str) -> Array:
     """Read lists, arrays and tensors as a NumPy array of anything."""
     try:
         x: Array = np.asarray(_from_torch(value))
+        return x
     except Exception as error:
+        rule = (
+            f"be readable by NumPy, got {type(value).__name__} ({error}). Pass a list or an array"
+        )
         if "inhomogeneous" in str(error):
-            raise InvalidInput(
-                f"`{name}` must be a rectangular array, got rows of different lengths. "
-                "Give every row the same length."
-            ) from None
-        raise InvalidInput(
-            f"`{name}` must be readable by NumPy, got {type(value).__name__} ({error}). "
-            "Pass a list or an array."
-        ) from None
-    return x
+            rule = "be rectangular, got rows of different lengths. Give every row the same length"
+        raise InvalidInput(f"`{name}` must {rule}.") from None
 
 
 def _from_torch(value: Any) -> Any:
@@ -330,15 +322,6 @@ def _from_torch(value: Any) -> Any:
         return value
     value = value.detach().cpu()
     return value.float() if value.dtype == torch.bfloat16 else value.numpy()
-
-
-def _refuse_names(x: Array, name: str) -> None:
-    if x.size and isinstance(x.flat[0], str):
-        raise InvalidInput(
-            f"`{name}` must hold class numbers (0, 1, …), got names such as {str(x.flat[0])!r}. "
-            "Pass [classes.index(label) for label in labels], where `classes` has the names in the "
-            "order of the model's outputs."
-        )
 
 
 def _read_scores(value: ArrayLike, name: str, ndim: Sequence[int]) -> Array:

@@ -125,7 +125,7 @@ def test_the_seed_matters_and_the_callers_generator_does_not():
     [
         ({"passes": 1}, "`passes` must be a whole number ≥ 2, got 1"),
         ({"p": 1.0}, r"`p` must lie in \(0, 1\), got 1.0"),
-        ({"statistic": "median"}, "`statistic` must be one of mean, variance, .* got 'median'"),
+        ({"statistic": "median"}, '`statistic` must be "mean" or "variance" or .* got \'median\''),
         ({"layers": "head.2"}, r"`layers` must be .* got 'head.2'. Write \['head.2'\]"),
         ({"layers": []}, r"`layers` must be .* got \[\]"),
         ({"layers": [3]}, r"`layers` must be .* got \[3\]"),

@@ -1,6 +1,5 @@
 """κ functions of the logits alone, each defined here and computed in `_logit_scores.py`."""
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,21 +35,18 @@ class Logits(Forward):
 
 
 class LogitKappa(Kappa):
-    """Abstract base of κ functions of the logits alone."""
+    """Abstract base of κ functions of the logits alone: methods of `LogitScores`, by their name."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """No settings, unless a subclass has some."""
         return {}
 
-    @abstractmethod
-    def rate(self, scores: LogitScores) -> Floats:
-        """Return κ; rounding may leave [0, 1]."""
-
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Return κ of each example."""
         z = forward.logits.cpu().double().numpy()  # on the CPU: some accelerators have no float64
-        return np.clip(self.rate(LogitScores(z, np.asarray(y_hat))), 0, 1)
+        rate = getattr(LogitScores(z, np.asarray(y_hat)), self.name)
+        return np.clip(rate(**self.settings), 0, 1)  # rounding may leave [0, 1]
 
 
 class Entropy(LogitKappa):
@@ -72,10 +68,6 @@ class Entropy(LogitKappa):
 
     name = "entropy"
 
-    def rate(self, scores: LogitScores) -> Floats:
-        """Return the certainty of the softmax."""
-        return scores.entropy()
-
 
 class Margin(LogitKappa):
     """κ = (1 + m) / 2, with m the softmax of y_hat minus the largest softmax of another class.
@@ -96,10 +88,6 @@ class Margin(LogitKappa):
     """
 
     name = "margin"
-
-    def rate(self, scores: LogitScores) -> Floats:
-        """Return half of one plus the lead of the predicted class."""
-        return scores.margin()
 
 
 class Energy(LogitKappa):
@@ -133,10 +121,6 @@ class Energy(LogitKappa):
         """The temperature."""
         return {"temperature": self._temperature}
 
-    def rate(self, scores: LogitScores) -> Floats:
-        """Return the log-sum-exp of the logits, mapped to [0, 1]."""
-        return scores.energy(self._temperature)
-
 
 class MaxLogit(LogitKappa):
     """κ = squash(z[y_hat]), with z the logits.
@@ -155,10 +139,6 @@ class MaxLogit(LogitKappa):
     """
 
     name = "max_logit"
-
-    def rate(self, scores: LogitScores) -> Floats:
-        """Return the logit of the predicted class, mapped to [0, 1]."""
-        return scores.max_logit()
 
 
 class Doctor(LogitKappa):
@@ -182,10 +162,6 @@ class Doctor(LogitKappa):
     """
 
     name = "doctor"
-
-    def rate(self, scores: LogitScores) -> Floats:
-        """Return the sum of the squared softmax."""
-        return scores.doctor()
 
 
 class GEN(LogitKappa):
@@ -221,7 +197,3 @@ class GEN(LogitKappa):
     def settings(self) -> dict[str, Any]:
         """γ, and the number of classes."""
         return {"gamma": self._gamma, "top": self._top}
-
-    def rate(self, scores: LogitScores) -> Floats:
-        """Return the generalised entropy of the softmax, mapped to [0, 1]."""
-        return scores.gen(self._gamma, self._top)

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -78,11 +78,7 @@ class MCDropout(Kappa):
         *,
         seed: int = 0,
     ) -> None:
-        if statistic not in _STATISTICS:
-            raise InvalidInput(
-                f"`statistic` must be one of {', '.join(_STATISTICS)}, got {statistic!r}. Choose "
-                "one of these."
-            )
+        _validate.choice(statistic, [*_STATISTICS], "statistic")
         self._statistic = statistic
         if statistic != "mean":
             self.name = f"{self.name}_{statistic}"
@@ -103,15 +99,9 @@ class MCDropout(Kappa):
     @property
     def settings(self) -> dict[str, Any]:
         """Passes, rate, layers, statistic and seed."""
-        chosen = self._sampling
-        layers = chosen.layers if isinstance(chosen.layers, str) else list(chosen.layers)
-        return {
-            "passes": chosen.passes,
-            "p": chosen.p,
-            "layers": layers,
-            "statistic": self._statistic,
-            "seed": chosen.seed,
-        }
+        layers = self._sampling.layers
+        names = layers if isinstance(layers, str) else list(layers)
+        return {**asdict(self._sampling), "layers": names, "statistic": self._statistic}
 
     def score(self, forward: Forward, y_hat: Ints, prepared: Any) -> Floats:
         """Return the statistic of the passes, which are summed up one by one."""
@@ -204,32 +194,16 @@ def _summarize(samples: Iterable[Tensor], y_hat: Ints) -> _Summary:
     return _Summary(mean, rest, squares / i, softmax, entropy)
 
 
-def _mean(summary: _Summary) -> Tensor:
-    return summary.chosen.where(summary.chosen < 0.5, 1 - summary.rest)
-
-
-def _variance(summary: _Summary) -> Tensor:
-    return 1 - 4 * summary.variance
-
-
-def _entropy(summary: _Summary) -> Tensor:
-    return 1 - _entropy_of(summary.softmax) / _largest_entropy(summary)
-
-
-def _mutual_information(summary: _Summary) -> Tensor:
-    return 1 - (_entropy_of(summary.softmax) - summary.entropy) / _largest_entropy(summary)
+def _certainty(entropy: Tensor, summary: _Summary) -> Tensor:
+    return 1 - entropy / (math.log(summary.softmax.shape[1]) or 1.0)  # one class has no entropy
 
 
 _STATISTICS: dict[Statistic, Callable[[_Summary], Tensor]] = {
-    "mean": _mean,
-    "variance": _variance,
-    "entropy": _entropy,
-    "mutual_information": _mutual_information,
+    "mean": lambda of: of.chosen.where(of.chosen < 0.5, 1 - of.rest),
+    "variance": lambda of: 1 - 4 * of.variance,
+    "entropy": lambda of: _certainty(_entropy_of(of.softmax), of),
+    "mutual_information": lambda of: _certainty(_entropy_of(of.softmax) - of.entropy, of),
 }
-
-
-def _largest_entropy(summary: _Summary) -> float:
-    return math.log(summary.softmax.shape[1]) or 1.0  # one class has no entropy
 
 
 def _entropy_of(p: Tensor) -> Tensor:

@@ -134,13 +134,11 @@ class DeepKNN(NeighbourKappa):
 
     Parameters
     ----------
-    reference : DataLoader, Dataset or (inputs, labels)
-        Training examples with their labels.
+    reference, layer
+        As of `NNDistance`.
     k : int
         Which neighbour; the farthest if there are fewer. The paper uses 50 for CIFAR-10, 200 for
         CIFAR-100 and 1,000 for ImageNet.
-    layer : str, optional
-        Name of the module whose input is the embedding.
 
     Examples
     --------

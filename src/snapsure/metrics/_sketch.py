@@ -50,12 +50,10 @@ class RiskCoverageSketch:
 
     Examples
     --------
-    >>> sketch = RiskCoverageSketch()
+    >>> sketch, other = RiskCoverageSketch(), RiskCoverageSketch()
     >>> sketch.update([0.9, 0.8], [1, 0])
-    >>> other = RiskCoverageSketch()
     >>> other.update([0.7, 0.6], [0, 0])
-    >>> both = sketch.merge(other)
-    >>> both
+    >>> (both := sketch.merge(other))
     RiskCoverageSketch(bins=65536): 4 examples, 1 wrong
     >>> round(both.aurc(), 6)
     0.520833
@@ -71,15 +69,7 @@ class RiskCoverageSketch:
 
     @classmethod
     def from_state(cls, state: ArrayLike) -> "RiskCoverageSketch":
-        """Restore a sketch from its `state`, or from the sum of several states.
-
-        Examples
-        --------
-        >>> sketch = RiskCoverageSketch(bins=256)
-        >>> sketch.update([0.9, 0.8], [1, 0])
-        >>> RiskCoverageSketch.from_state(sketch.state + sketch.state).n
-        4
-        """
+        """Restore a sketch from its `state`, or from the sum of several states."""
         counts = _validate.numbers(state, "state")
         if counts.ndim != 2 or len(counts) != 2 or counts.dtype.kind not in "iu":
             raise InvalidInput(
@@ -128,14 +118,6 @@ class RiskCoverageSketch:
             Confidence in [0, 1], higher is more confident; read as float64.
         errors : (n,) or one number
             0 (right) or 1 (wrong).
-
-        Examples
-        --------
-        >>> sketch = RiskCoverageSketch()
-        >>> sketch.update(0.9, 0)
-        >>> sketch.update([0.8, 0.7], [0, 1])
-        >>> sketch.n, sketch.errors
-        (3, 1)
         """
         scores = np.atleast_1d(_validate.numbers(kappa, "kappa"))
         scores = _validate.probabilities(scores, "kappa")
@@ -147,16 +129,7 @@ class RiskCoverageSketch:
             np.add.at(cells, _find_bins(scores[part], self.bins) + self.bins * wrong[part], 1)
 
     def merge(self, *others: "RiskCoverageSketch") -> "RiskCoverageSketch":
-        """Return the sketch of all streams together; the order of merges does not matter.
-
-        Examples
-        --------
-        >>> parts = [RiskCoverageSketch() for _ in range(3)]
-        >>> for part in parts:
-        ...     part.update([0.9, 0.8], [0, 1])
-        >>> RiskCoverageSketch().merge(*parts).n
-        6
-        """
+        """Return the sketch of all streams together; the order of merges does not matter."""
         for other in others:
             if not isinstance(other, RiskCoverageSketch):
                 raise InvalidInput(
@@ -176,11 +149,11 @@ class RiskCoverageSketch:
 
     def aurc(self) -> float:
         """Compute the area under the risk-coverage curve; examples of a bin count as tied."""
-        return self.aurc_bounds().estimate
+        return self._bounds().estimate
 
     def eaurc(self) -> float:
         """Compute the excess of `aurc` over the best order; 0 for a perfect ranking of bins."""
-        return self.eaurc_bounds().estimate
+        return self._bounds(excess=True).estimate
 
     def aurc_bounds(self) -> Interval:
         """Compute `aurc` and guaranteed bounds on `snapsure.aurc` of all examples.
@@ -212,14 +185,6 @@ class RiskCoverageSketch:
         """Compute selective risk against coverage, one entry per bin that is not empty.
 
         It is exact: accepting κ ≥ `theta[i]` has `coverage[i]` and `risk[i]` on these examples.
-
-        Examples
-        --------
-        >>> sketch = RiskCoverageSketch()
-        >>> sketch.update([1.0, 0.75, 0.75, 0.5], [0, 0, 1, 1])
-        >>> curve = sketch.rc_curve()
-        >>> curve.coverage.tolist(), curve.theta.tolist()
-        ([0.25, 0.75, 1.0], [1.0, 0.75, 0.5])
         """
         size, wrong = self._by_falling_kappa()
         filled = size > 0

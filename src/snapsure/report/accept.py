@@ -28,6 +28,12 @@ _TABLE_STEP = POSITIONS // 20
 _RESAMPLES, _RESAMPLED = 400, 20_000_000  # of the difference; at most so many examples in all
 
 
+CAPTION = (
+    "Share of errors among the accepted answers (risk) when only the surest are accepted "
+    "(coverage). Dotted: the error limit. Grey: the best ranking in hindsight."
+)
+
+
 class Positions(NamedTuple):
     """What each position of the slider does; `start` is the one of the threshold."""
 
@@ -160,6 +166,7 @@ def accept(chapter: Chapter) -> list[Block]:
     if is_promised and accepted.any():
         chosen = coverage, float(first.risk[first.start])
 
+    risk = charts.draw_risk(curves, best_curve(rest.errors), chapter.risk, chosen, coverage)
     blocks: list[Block] = []
     strangers = find_strange(chapter.table)
     if strangers.any():
@@ -177,15 +184,7 @@ def accept(chapter: Chapter) -> list[Block]:
         *blocks,
         Row(
             [
-                Chart(
-                    "risk",
-                    charts.draw_risk(
-                        curves, best_curve(rest.errors), chapter.risk, chosen, coverage
-                    ),
-                    "Share of errors among the accepted answers (risk) when only the surest are "
-                    "accepted (coverage). Dotted: the error limit. Grey: the best ranking in "
-                    "hindsight.",
-                ),
+                Chart("risk", risk, CAPTION),
                 Chart(
                     "difference",
                     charts.draw_difference(difference, chapter.method, chapter.final, coverage),

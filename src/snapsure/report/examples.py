@@ -15,7 +15,6 @@ from snapsure.errors import InvalidInput
 _SIDE = 96  # pixels of a picture
 _LONGEST = 300  # characters of a text
 _FIELDS = 8  # columns of a row that are shown
-_CHANNELS = (1, 3)
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,12 @@ class Pictures:
     @classmethod
     def of(cls, images: ArrayLike, n: int) -> "Pictures":
         """Check images whose channels come first or last."""
-        given = np.asarray(images)
-        pixels = _put_channels_last(given)
-        if pixels is None or len(pixels) != n:
+        given = pixels = np.asarray(images)
+        if pixels.ndim == 4 and pixels.shape[-1] not in (1, 3):
+            pixels = np.moveaxis(pixels, 1, -1)
+        if pixels.ndim == 4 and pixels.shape[-1] == 1:
+            pixels = pixels[..., 0]
+        if given.shape[:1] != (n,) or (pixels.ndim != 3 and pixels.shape[3:] != (3,)):
             raise InvalidInput(
                 "`images` must have shape (n, height, width), (n, height, width, channels) or "
                 f"(n, channels, height, width) with n = {n} and 1 or 3 channels, got "
@@ -109,24 +111,10 @@ class Pictures:
         image = Image.fromarray(np.rint(255 * scaled).astype(np.uint8))
         scale = _SIDE / max(image.size)
         kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+        size = [max(1, round(side * scale)) for side in image.size]
         file = io.BytesIO()
         image.resize(size, kind).save(file, "png", optimize=True)
         return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def _put_channels_last(images: Array) -> Array | None:
-    if images.ndim == 3:
-        return images
-    if images.ndim != 4:
-        return None
-    if images.shape[-1] in _CHANNELS:
-        pixels = images
-    elif images.shape[1] in _CHANNELS:
-        pixels = np.moveaxis(images, 1, -1)
-    else:
-        return None
-    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
 
 
 def shorten(text: str, longest: int) -> str:

@@ -11,6 +11,7 @@ from snapsure.evaluation._trajectories import best_curve
 from snapsure.metrics import rc_curve
 from snapsure.report import charts
 from snapsure.report.accept import (
+    CAPTION,
     POSITIONS,
     bound_risk,
     find_positions,
@@ -85,12 +86,8 @@ def _show_curve(confidence: Floats, wrong: Bools, threshold: Threshold, name: st
     chosen = coverage, float(positions.risk[positions.start])
     curves = {name: rc_curve(confidence, wrong)}
     drawn = charts.draw_risk(curves, best_curve(wrong), threshold.risk, chosen, coverage)
-    caption = (
-        "Share of errors among the accepted answers (risk) when only the surest are accepted "
-        "(coverage). Dotted: the error limit. Grey: the best ranking in hindsight."
-    )
     shown = show_positions({name: positions}, {name: name}, wrong, threshold.risk)
-    return [Chart("risk", drawn, caption), *shown]
+    return [Chart("risk", drawn, CAPTION), *shown]
 
 
 def _tabulate_groups(wrong: Bools, threshold: Threshold, groups: Array, accepted: Bools) -> Table:

@@ -2,15 +2,7 @@
 
 A section is a title and a function from a `Chapter` (a table, its choice, its confidences) to
 blocks: `Text`, `Heading`, `Chart`, `Bar`, `Table`, `Row`, `Folded`, `Cards` and `Slider`. The page
-renders them.
-
-To add one, write the function and register it:
-
->>> def count_examples(chapter: Chapter) -> list[Block]:
-...     return [Text(f"{chapter.table.y_hat.size} examples.")]
->>> register_section("How many?", count_examples)
->>> SECTIONS.pop().title
-'How many?'
+renders them. `register_section` adds one.
 """
 
 from collections.abc import Callable, Iterable
@@ -299,14 +291,7 @@ SECTIONS: list[Section] = [
 
 
 def register_section(title: str, make: Callable[[Chapter], Iterable[Block]]) -> None:
-    """Add a section to every chapter of every page made from now on.
-
-    Parameters
-    ----------
-    title : str
-        The heading.
-    make : callable
-        Takes a `Chapter`, returns blocks.
+    """Add a section to every chapter of every page made from now on: its heading and function.
 
     Examples
     --------
