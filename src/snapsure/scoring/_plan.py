@@ -261,10 +261,9 @@ def make_plan(
         [kappa.name for kappa in wanted],
         epochs,
         [rows.n],
-        has_labels=bool(rows.identity()["labelled"]),
-        has_final=True,
+        ["final", "y"] if rows.identity()["labelled"] else ["final"],
+        json.loads(json.dumps(identity)),
         finished=False,
-        provenance=json.loads(json.dumps(identity)),
     )
     found = _find_scores(folder, layout, overwrite=overwrite)
     replaces = found is None and read_layout(folder) is not None

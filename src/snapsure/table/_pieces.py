@@ -6,7 +6,7 @@ counts from the moment that `table.json` names it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -19,7 +19,14 @@ from snapsure._types import Array
 from snapsure.errors import CorruptFile, InvalidInput
 
 TABLE = "table.json"
-RESERVED = ("averaged", "final", "labels", "logits", "y", "y_hat")
+# What a table may have once per example, and what `table.json` calls having it.
+_HAS = {
+    "y": "has_labels",
+    "logits": "has_logits",
+    "final": "has_final",
+    "averaged": "has_averaged",
+}
+RESERVED = tuple(sorted([*_HAS, "labels", "y_hat"]))
 _FORMAT = "snapsure scores 2"
 _BESIDE = "pieces-2"  # no κ has this name
 _MANIFEST = re.compile(re.escape(TABLE))
@@ -61,13 +68,10 @@ def make_layout(
     names: Sequence[str],
     epochs: Sequence[int],
     shards: Sequence[int],
-    *,
-    has_labels: bool,
-    has_logits: bool = False,
-    has_final: bool,
-    has_averaged: bool = False,
-    finished: bool = True,
+    columns: Container[str],
     provenance: Mapping[str, Any],
+    *,
+    finished: bool = True,
 ) -> Layout:
     """Describe a table whose pieces lie in the folder itself, none of them written yet."""
     return {
@@ -76,15 +80,17 @@ def make_layout(
         "names": list(names),
         "epochs": list(epochs),
         "shards": list(shards),
-        "has_labels": has_labels,
-        "has_logits": has_logits,
-        "has_final": has_final,
-        "has_averaged": has_averaged,
+        **{has: column in columns for column, has in _HAS.items()},
         "place": "",
         "provenance": dict(provenance),
         "inputs": {},  # by shard, the digest of the examples that it was scored on
         "hashes": {},  # by file, the SHA-256
     }
+
+
+def list_columns(layout: Layout) -> list[str]:
+    """List what a table has once per example."""
+    return ["y_hat", *(column for column, has in _HAS.items() if layout[has])]
 
 
 def read_layout(folder: Path) -> Layout | None:
@@ -175,7 +181,13 @@ class Pieces:
         """Remove the pieces, what a crash left half-written among them, and empty folders."""
         with _files.writing(f"to {self.folder}"):
             for name in (*self.layout["names"], *RESERVED):
-                _remove_pieces(self._place / name)
+                folder = self._place / name
+                _files.refuse_link(folder)
+                _files.remove_partial(folder, _PIECE)
+                for file in folder.glob("*"):
+                    if _PIECE.fullmatch(file.name):
+                        file.unlink(missing_ok=True)
+                _remove_if_empty(folder)
             if self._place != self.folder:
                 _remove_if_empty(self._place)
 
@@ -202,9 +214,8 @@ def replace_table(folder: Path, layout: Layout) -> Iterator[Pieces]:
     if old is not None:
         new = {**layout, "place": "" if old["place"] else _BESIDE}
         _files.remove_partial(folder, _MANIFEST)
-        other = old.pop("other", None)
-        if other is not None:
-            Pieces(folder, other).remove()
+        if "other" in old:
+            Pieces(folder, old.pop("other")).remove()
         write_layout(folder, {**old, "other": new})
     pieces = Pieces(folder, new)
     yield pieces
@@ -220,21 +231,11 @@ def clear_table(folder: Path) -> None:
     layout = read_layout(folder)
     if layout is None:
         return
-    for part in (layout, layout.get("other")):
-        if part is not None:
-            for place in ("", _BESIDE):
-                Pieces(folder, {**part, "place": place}).remove()
+    for part in (layout, layout.get("other", layout)):
+        for place in ("", _BESIDE):
+            Pieces(folder, {**part, "place": place}).remove()
     with _files.writing(f"to {folder}"):
         (folder / TABLE).unlink(missing_ok=True)
-
-
-def _remove_pieces(folder: Path) -> None:
-    _files.refuse_link(folder)
-    _files.remove_partial(folder, _PIECE)
-    for file in folder.iterdir() if folder.is_dir() else ():
-        if _PIECE.fullmatch(file.name):
-            file.unlink(missing_ok=True)
-    _remove_if_empty(folder)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -16,6 +16,7 @@ from snapsure.table._pieces import (
     RESERVED,
     TABLE,
     Pieces,
+    list_columns,
     make_layout,
     read_layout,
     replace_table,
@@ -112,11 +113,7 @@ class ScoreTable:
         shape = next(iter(self._kappas.values())).shape
         for name, kappa in self._kappas.items():
             _check_shape(f"kappas[{name!r}]", kappa, shape)
-            if kappa.min() < 0 or kappa.max() > 1:
-                raise InvalidInput(
-                    f"`kappas[{name!r}]` must be between 0 and 1, got {kappa.min():.6g} … "
-                    f"{kappa.max():.6g}. Map the score to [0, 1] first."
-                )
+            _check_bounds(f"kappas[{name!r}]", kappa, "Map the score to [0, 1] first.")
             if name in RESERVED or not name.replace("_", "").isalnum():
                 raise InvalidInput(
                     "`kappas` must have names of letters, digits and _, other than "
@@ -140,10 +137,22 @@ class ScoreTable:
                 f"`epochs` must rise, got {self.epochs.tolist()}. Sort the snapshots by epoch."
             )
         self.logits = None if logits is None else _validate_logits(logits, self.y_hat)
-        self.final = None if final is None else _validate_final(final, shape[1])
-        if self.logits is not None and self.final is None:
+        self.final = None
+        if final is not None:
+            self.final = _validate.scores(final, "final", ndim=(2,))
+            _check_shape("final", self.final, (shape[1], len(FINAL_NUMBERS)))
+            remedy = f"Pass κ of the final snapshot: {', '.join(FINAL_NUMBERS)}."
+            _check_bounds("final", self.final, remedy)
+        elif self.logits is not None:
             self.final = final_numbers(self.logits, self.y_hat)
-        self.averaged = None if averaged is None else _validate_averaged(averaged, shape[1])
+        self.averaged = None
+        if averaged is not None:
+            self.averaged = Averaged(
+                _validate.class_numbers(averaged.labels, "averaged.labels"),
+                *(_validate.scores(kappa, "averaged.kappa") for kappa in averaged[1:]),
+            )
+            for name, column in self.averaged._asdict().items():
+                _check_shape(f"averaged.{name}", column, shape[1:])
         self.provenance = dict(provenance or {})
 
     @classmethod
@@ -159,10 +168,9 @@ class ScoreTable:
         final: Floats | None,
     ) -> "ScoreTable":
         """Make a table of arrays that this package has just computed, without checks."""
+        arrays = {"labels": labels, "y_hat": y_hat, "epochs": epochs, "y": y, "logits": logits}
         table = cls.__new__(cls)
-        table._kappas, table.labels, table.y_hat, table.epochs = dict(kappas), labels, y_hat, epochs
-        table.y, table.logits, table.final, table.provenance = y, logits, final, {}
-        table.averaged = None
+        vars(table).update(arrays, _kappas=kappas, final=final, averaged=None, provenance={})
         return table
 
     @classmethod
@@ -277,11 +285,8 @@ class ScoreTable:
         return self._replace(
             _kappas={name: kappa.take(at, axis=1) for name, kappa in self._kappas.items()},
             labels=self.labels.take(at, axis=1),
-            y=None if self.y is None else self.y[at],
-            y_hat=self.y_hat[at],
-            logits=None if self.logits is None else self.logits[at],
-            final=None if self.final is None else self.final[at],
             averaged=self.averaged and Averaged(*(column[at] for column in self.averaged)),
+            **{name: column[at] for name, column in self._columns().items() if name != "averaged"},
         )
 
     def select(self, epochs: Iterable[int]) -> "ScoreTable":
@@ -338,6 +343,13 @@ class ScoreTable:
             )
         some, rest = random_cut(n, size, seed)
         return self.rows(some), self.rows(rest)
+
+    def _columns(self) -> dict[str, Array]:
+        """Return what it has once per example, by the names of its files."""
+        averaged = None if self.averaged is None else np.column_stack(self.averaged)
+        columns = {"y_hat": self.y_hat, "y": self.y, "logits": self.logits, "final": self.final}
+        columns["averaged"] = averaged
+        return {name: column for name, column in columns.items() if column is not None}
 
     def _replace(self, **changes: Any) -> "ScoreTable":
         """Return this table with other arrays. What was checked as a whole is not checked again."""
@@ -404,31 +416,14 @@ class ScoreTable:
         InvalidInput
             If the folder holds unfinished scores, which would be mixed with these.
         """
-        epochs, shards = self.epochs.tolist(), [self.y_hat.size]
-        layout = make_layout(
-            self.names,
-            epochs,
-            shards,
-            has_labels=self.y is not None,
-            has_logits=self.logits is not None,
-            has_final=self.final is not None,
-            has_averaged=self.averaged is not None,
-            provenance=self.provenance,
-        )
+        epochs, columns = self.epochs.tolist(), self._columns()
+        layout = make_layout(self.names, epochs, [self.y_hat.size], columns, self.provenance)
         with replace_table(Path(path), layout) as writer:
             for i, epoch in enumerate(epochs):
-                writer.write("labels", epoch, 0, self.labels[i])
-                for name, kappa in self._kappas.items():
-                    writer.write(name, epoch, 0, kappa[i])
-            writer.write("y_hat", None, 0, self.y_hat)
-            if self.y is not None:
-                writer.write("y", None, 0, self.y)
-            if self.logits is not None:
-                writer.write("logits", None, 0, self.logits)
-            if self.final is not None:
-                writer.write("final", None, 0, self.final)
-            if self.averaged is not None:
-                writer.write("averaged", None, 0, np.column_stack(self.averaged))
+                for name, values in {"labels": self.labels, **self._kappas}.items():
+                    writer.write(name, epoch, 0, values[i])
+            for name, column in columns.items():
+                writer.write(name, None, 0, column)
 
     @classmethod
     def open(cls, path: str | Path) -> "ScoreTable":
@@ -444,19 +439,22 @@ class ScoreTable:
                 )
             reader = Pieces(folder, layout)
             try:
+                columns: dict[str, Any] = {
+                    name: reader.read_row(name, None) for name in list_columns(layout)
+                }
+                logits, averaged = columns.pop("logits", None), columns.pop("averaged", None)
+                if averaged is not None:
+                    labels, kappa, final_kappa = averaged.T
+                    columns["averaged"] = Averaged(labels.astype(np.int64), kappa, final_kappa)
                 table = cls(
                     {name: reader.read_all(name) for name in layout["names"]},
                     reader.read_all("labels"),
-                    reader.read_row("y", None) if layout["has_labels"] else None,
-                    y_hat=reader.read_row("y_hat", None),
                     epochs=layout["epochs"],
-                    final=reader.read_row("final", None) if layout["has_final"] else None,
-                    averaged=_read_averaged(reader) if layout["has_averaged"] else None,
                     provenance=layout["provenance"],
+                    **columns,
                 )
                 # These may be of some rows of a table, whose share of other classes is its own.
-                if layout["has_logits"]:
-                    table.logits = _validate.logits(reader.read_row("logits", None))
+                table.logits = None if logits is None else _validate.logits(logits)
                 return table
             except CorruptFile:
                 if read_layout(folder) == layout:
@@ -480,31 +478,11 @@ def _validate_logits(value: ArrayLike, y_hat: Ints) -> Floats:
     return logits
 
 
-def _validate_final(value: ArrayLike, n: int) -> Floats:
-    final = _validate.scores(value, "final", ndim=(2,))
-    _check_shape("final", final, (n, len(FINAL_NUMBERS)))
-    if final.min() < 0 or final.max() > 1:
+def _check_bounds(name: str, array: Array, remedy: str) -> None:
+    if array.min() < 0 or array.max() > 1:
         raise InvalidInput(
-            f"`final` must be between 0 and 1, got {final.min():.6g} … {final.max():.6g}. Pass "
-            f"κ of the final snapshot: {', '.join(FINAL_NUMBERS)}."
+            f"`{name}` must be between 0 and 1, got {array.min():.6g} … {array.max():.6g}. {remedy}"
         )
-    return final
-
-
-def _validate_averaged(value: Averaged, n: int) -> Averaged:
-    labels, *kappas = value
-    averaged = Averaged(
-        _validate.class_numbers(labels, "averaged.labels"),
-        *(_validate.scores(kappa, "averaged.kappa", ndim=(1,)) for kappa in kappas),
-    )
-    for name, column in averaged._asdict().items():
-        _check_shape(f"averaged.{name}", column, (n,))
-    return averaged
-
-
-def _read_averaged(reader: Pieces) -> Averaged:
-    labels, kappa, final_kappa = reader.read_row("averaged", None).T
-    return Averaged(labels.astype(np.int64), kappa, final_kappa)
 
 
 def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
