@@ -219,27 +219,11 @@ def test_report_of_two_folders_of_one_name(workplace):
 
 def test_refusals_are_one_sentence(workplace, tmp_path):
     assert "got no table.json" in refuse("evaluate", "nowhere", cwd=tmp_path)
-    np.savez(workplace / "wrong.npz", images=np.zeros(3))
     (workplace / "torn.npz").write_bytes((workplace / "test.npz").read_bytes()[:500])
-    for changes, words in (
-        ({"kappa": "luck"}, "one of softmax, nn_distance, .*got 'luck'"),
-        ({"kappa": "nn_distance"}, "--reference must name .* nn_distance.* Add --reference"),
-        ({"executor": "dask"}, "--executor must be one of local, ray, got 'dask'"),
-        ({"address": "auto"}, "--address must come with --executor ray, got 'auto'"),
-        ({"model": "mine"}, "--model must be package.module:name or file.py:name, got 'mine'"),
-        ({"model": "other:network"}, "--model .* 'other:network', which raised ModuleNotFound"),
-        ({"model": "mine:net"}, "--model .* 'mine:net', which raised AttributeError"),
-        ({"snapshots": "none"}, "`snapshots` must hold at least one snapshot, got none in none"),
-        ({"data": "wrong.npz"}, r"--data must hold an array x .* got images .*np\.savez\("),
-        (
-            {"data": "gone.npz"},
-            r"--data must be a complete \.npz file, got gone\.npz \(there is no",
-        ),
-        ({"data": "torn.npz"}, r"--data must be a complete \.npz file, got torn\.npz \(it is cut"),
-        ({"out": "/proc/nowhere"}, r"/proc/nowhere \(No such file"),
-    ):
-        said = refuse("score", *options(**{"out": "refused"} | changes), cwd=workplace)
-        assert re.search(words, said), said
+    said = refuse("score", *options(data="torn.npz", out="refused"), cwd=workplace)
+    assert "--data must be a complete .npz file, got torn.npz (it is cut" in said
+    ScoreTable({"softmax": np.ones((2, 3))}, np.zeros((2, 3), int)).save(tmp_path)
+    assert "`y` must be known" in refuse("evaluate", tmp_path)
 
 
 def test_the_demo_touches_no_folder_of_others(tmp_path):
@@ -257,11 +241,6 @@ def test_the_demo_without_its_words_says_what_to_install(tmp_path):
     said = refuse("demo", "--out", tmp_path / "demo", before=before)
     assert "wordfreq" in said
     assert "pip install 'snapsure[demo]'" in said
-
-
-def test_a_table_without_labels_is_refused(tmp_path):
-    ScoreTable({"softmax": np.ones((2, 3))}, np.zeros((2, 3), int)).save(tmp_path)
-    assert "`y` must be known" in refuse("evaluate", tmp_path)
 
 
 def test_the_same_seed_prints_the_same(tmp_path):
@@ -310,8 +289,7 @@ def test_compare(workplace):
     assert all(method in result.stdout for method in methods)
     result = run("compare", *given, cwd=workplace)
     assert all(method in result.stdout for method in methods)
-    said = refuse("compare", *given, "--format", "html", cwd=workplace)
-    assert "--format must be one of terminal, markdown, latex, json, got 'html'" in said
+
     by_aurc = run("compare", *given, "--metric", "aurc", "--json", cwd=workplace)
     (ranked,) = json.loads(by_aurc.stdout)["boards"]
     assert ranked["metric"] == "aurc"

@@ -54,7 +54,7 @@ USUAL = {"model": "user_nets:make", "snapshots": "run", "data": "data.npz", "out
 
 
 def score(*flags, **options):
-    return invoke(" ".join(["score", *flags]), **{**USUAL, **options})
+    return invoke("score", *flags, **{**USUAL, **options})
 
 
 def refuse_score(**options):
@@ -73,6 +73,8 @@ def test_a_model_in_a_file_goes_all_the_way(place, model):
     ("model", "words"),
     [
         ("user_nets.py", "package.module:name or file.py:name, got 'user_nets.py'"),
+        ("other:network", "got 'other:network', which raised ModuleNotFound"),
+        ("user_nets:none", "got 'user_nets:none', which raised AttributeError"),
         ("gone.py:make", "got 'gone.py:make', which raised ImportError .*no file gone.py"),
         (
             "user_nets:Net",
@@ -108,17 +110,41 @@ def test_files_that_hold_no_arrays(place, end, command):
         assert way in said
 
 
-def test_other_files_and_wrong_names(place):
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": "data.csv"}, r"\.npz or \.npy file, or package\.module:function, got data\.csv"),
+        ({"data": "named.npz"}, r"an array x .* got images in named\.npz.*np\.savez\("),
+        ({"data": "objects.npz"}, r"got objects\.npz \(Object arrays cannot be loaded"),
+        ({"kappa": "luck"}, "one of softmax, nn_distance, .*got 'luck'"),
+        ({"kappa": "nn_distance"}, "--reference must name .* nn_distance.* Add --reference"),
+        ({"address": "auto"}, "--address must come with --executor ray, got 'auto'"),
+        ({"snapshots": "none"}, "`snapshots` must hold at least one snapshot, got none in none"),
+        ({"out": "/proc/nowhere"}, r"/proc/nowhere \(No such file"),
+        ({"device": "cpu", "executor": "ray"}, "--device must come with --executor local, got 'c"),
+    ],
+)
+def test_what_cannot_be_scored(place, changes, words):
     (place / "data.csv").write_text("1,2")
     np.savez(place / "named.npz", images=np.zeros((3, 4)))
     np.savez(place / "objects.npz", x=np.array([1, None], object))
-    for name, words in (
-        ("data.csv", r"\.npz or \.npy file, or package\.module:function, got data\.csv"),
-        ("named.npz", r"an array x .* got images in named\.npz"),
-        ("objects.npz", r"got objects\.npz \(Object arrays cannot be loaded"),
-    ):
-        said = refuse_score(data=name)
-        assert re.search(words, said), said
+    said = refuse_score(**changes)
+    assert re.search(words, said), said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "score --executor dask",
+        "compare --format html",
+        "distill --optimizer adam",
+        "fit --answers x",
+    ],
+)
+def test_words_that_are_no_choice(words):
+    _, option, value = words.split()
+    said = invoke(words, status=2).stderr
+    assert f"'{option}': '{value}' is not one of" in said
 
 
 def test_inputs_alone(place):
@@ -128,17 +154,16 @@ def test_inputs_alone(place):
 
 
 def test_batch_size_device_and_overwrite(place):
-    score(**{"batch-size": 20, "device": "cpu"})
+    score(batch_size=20, device="cpu")
     assert ScoreTable.open(place / "out").provenance["data"]["batch_size"] == 20
     said = refuse_score()
     assert "of 20 rows, not 256" in said
     assert "--overwrite" in said
     score("--overwrite")
     assert ScoreTable.open(place / "out").provenance["data"]["batch_size"] == 256
-    said = refuse_score(device="cpu", executor="ray", out="other")
-    assert "--device must come with --executor local, got 'cpu' and ray" in said
+
     invoke("fit out --trust", out="predictor")
-    options = {"data": "data.npz", "out": "answers.csv", "batch-size": 7}
+    options = {"data": "data.npz", "out": "answers.csv", "batch_size": 7}
     invoke("predict predictor --trust", device="cpu", **options)
     said = invoke_refused("predict predictor --trust", device="abacus", **options)
     assert "`device` must be one that PyTorch has here, got 'abacus'" in said

@@ -28,12 +28,13 @@ def refuse(*arguments, **options):
     return result.stderr.removeprefix("snapsure: ").strip()
 
 
-def invoke(command, status=0, **options):
+def invoke(command, *words, status=0, **options):
     """Run a command in this process, and check its exit status; options are --name value."""
     from snapsure.cli import app
 
-    given = [word for name, value in options.items() for word in (f"--{name}", value)]
-    result = CliRunner().invoke(app, [*command.split(), *map(str, given)])
+    pairs = ((f"--{name.replace('_', '-')}", value) for name, value in options.items())
+    given = [str(word) for word in (*words, *(word for pair in pairs for word in pair))]
+    result = CliRunner().invoke(app, [*command.split(), *given])
     assert result.exit_code == status, result.output
     return result
 

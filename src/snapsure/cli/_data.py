@@ -3,15 +3,12 @@
 import csv
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import is_zipfile
 
 from snapsure import _files
 from snapsure.cli._models import call_factory
 from snapsure.errors import InvalidInput, UnsafeFile
-
-if TYPE_CHECKING:
-    from snapsure.networks._data import Rows
 
 _NPY_MAGIC = b"\x93NUMPY"
 
@@ -19,9 +16,15 @@ _NPY_MAGIC = b"\x93NUMPY"
 def load_data(spec: str, option: str) -> Any:
     """Load an .npz file with x and, if known, y; an .npy file of inputs; or call a function."""
     if spec.endswith(".npz"):
-        return _load_npz(spec, option)
+        arrays = _load_file(spec, option)
+        if "x" not in arrays:
+            raise InvalidInput(
+                f"{option} must hold an array x (and y), got {', '.join(arrays) or 'none'} in "
+                f"{spec}. Write it by np.savez(path, x=…, y=…)."
+            )
+        return arrays["x"], arrays.get("y")
     if spec.endswith(".npy"):
-        return _load_npy(spec, option), None
+        return _load_file(spec, option), None
     if ":" not in spec and Path(spec).is_file():
         raise InvalidInput(
             f"{option} must be an .npz or .npy file, or package.module:function, got {spec}. Write "
@@ -30,16 +33,9 @@ def load_data(spec: str, option: str) -> Any:
     return call_factory(spec, option)
 
 
-def load_inputs(spec: str, option: str, batch_size: int | None = None) -> "Rows":
-    """Load data in batches; inputs in an .npy file stay on the disk until they are needed."""
-    from snapsure.networks._data import Rows
-
-    return Rows.of(load_data(spec, option), "data", batch_size)
-
-
 def load_array(spec: str, name: str, option: str) -> Any:
     """Load one more array of an .npz file, by its name."""
-    arrays = _read_npz(spec, option) if spec.endswith(".npz") else {}
+    arrays = _load_file(spec, option) if spec.endswith(".npz") else {}
     if name not in arrays:
         raise InvalidInput(
             f"{option} must name an array of an .npz file, got {name!r} for {spec}, which has "
@@ -48,18 +44,35 @@ def load_array(spec: str, name: str, option: str) -> Any:
     return arrays[name]
 
 
-def load_images(path: Path) -> Any:
-    """Load the examples as pictures."""
+def _load_file(spec: str, option: str) -> Any:
+    """Read an .npz file as a dictionary; map an .npy file, which stays on the disk until needed."""
     import numpy as np
 
-    if path.suffix == ".npz":
-        return _load_npz(str(path), "--images")[0]
+    path = Path(spec)
+    is_packed = path.suffix == ".npz"
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        if not path.is_file():
+            raise FileNotFoundError("there is no such file")
+        with path.open("rb") as file:
+            begin = file.read(len(_NPY_MAGIC))
+            if not begin:
+                raise EOFError("it is empty")
+            if not (is_zipfile(file) if is_packed else begin == _NPY_MAGIC):
+                # NumPy would take it for a pickle.
+                raise ValueError("it is cut short, or something else")
+        if not is_packed:
+            return np.load(path, mmap_mode="c", allow_pickle=False)
+        _files.refuse_packed_bomb(path, "write it by np.savez, which does not compress")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except UnsafeFile:
+        raise
+    except Exception as error:  # whatever damaged bytes make NumPy or zlib raise
+        why = str(error).splitlines()[0]
+        way = "np.savez(path, x=…, y=…)" if is_packed else "np.save(path, x)"
         raise InvalidInput(
-            f"--images must be an .npy or .npz file, got {path} ({error}). Write it by "
-            "np.save(path, x)."
+            f"{option} must be a complete {path.suffix} file, got {spec} ({why}). Write it by "
+            f"{way}."
         ) from None
 
 
@@ -79,12 +92,7 @@ def read_columns(path: Path, option: str) -> dict[str, list[str]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file, strict=True))
-    except OSError as error:
-        raise InvalidInput(
-            f"{option} must be a file that can be read, got {path} ({error.strerror}). Check the "
-            "path."
-        ) from None
-    except (ValueError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise InvalidInput(
             f"{option} must be a .csv file, got {path} ({error}). Check it."
         ) from None
@@ -103,58 +111,3 @@ def read_columns(path: Path, option: str) -> dict[str, list[str]]:
             "each once."
         )
     return {name: [row[i] for row in rows[1:]] for i, name in enumerate(names)}
-
-
-def _load_npz(spec: str, option: str) -> tuple[Any, Any]:
-    arrays = _read_npz(spec, option)
-    if "x" not in arrays:
-        raise InvalidInput(
-            f"{option} must hold an array x (and y), got {', '.join(arrays) or 'none'} in {spec}. "
-            "Write it by np.savez(path, x=…, y=…)."
-        )
-    return arrays["x"], arrays.get("y")
-
-
-def _read_npz(spec: str, option: str) -> dict[str, Any]:
-    import numpy as np
-
-    _refuse_other_bytes(spec, option, whole=is_zipfile(spec))
-    try:
-        _files.refuse_packed_bomb(Path(spec), "write it by np.savez, which does not compress")
-        with Path(spec).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return dict(file)
-    except UnsafeFile:
-        raise
-    except Exception as error:  # whatever damaged bytes make NumPy or zlib raise
-        raise _not_arrays(spec, option, str(error).splitlines()[0]) from None
-
-
-def _load_npy(spec: str, option: str) -> Any:
-    import numpy as np
-
-    _refuse_other_bytes(spec, option, whole=True)
-    with Path(spec).open("rb") as file:
-        _refuse_other_bytes(spec, option, whole=file.read(len(_NPY_MAGIC)) == _NPY_MAGIC)
-    try:
-        return np.load(spec, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise _not_arrays(spec, option, str(error).splitlines()[0]) from None
-
-
-def _refuse_other_bytes(spec: str, option: str, *, whole: bool) -> None:
-    """Refuse a file that is missing or empty, or that NumPy would take for a pickle."""
-    path = Path(spec)
-    if not path.is_file():
-        raise _not_arrays(spec, option, "there is no such file")
-    if not path.stat().st_size:
-        raise _not_arrays(spec, option, "it is empty")
-    if not whole:
-        raise _not_arrays(spec, option, "it is cut short, or something else")
-
-
-def _not_arrays(spec: str, option: str, why: str) -> InvalidInput:
-    kind = Path(spec).suffix
-    way = "np.savez(path, x=…, y=…)" if kind == ".npz" else "np.save(path, x)"
-    return InvalidInput(
-        f"{option} must be a complete {kind} file, got {spec} ({why}). Write it by {way}."
-    )

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapsure.cli import _data
+from snapsure.cli._options import option
 from snapsure.errors import InvalidInput
 
 if TYPE_CHECKING:
     from snapsure.decisions._log import Frame
 
 Log = Annotated[Path, typer.Argument(help="Log: .csv, .jsonl or (with pandas) .parquet.")]
-Confidence = Annotated[str, typer.Option(help="Column of the confidence.")]
+Confidence = Annotated[str, option("Column of the confidence.")]
 
 
 def read_file(path: Path) -> "Frame":

@@ -6,6 +6,7 @@ Modules are imported where they are used, so that `snapsure --help` is quick.
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from snapsure.kappas import Kappa
     from snapsure.scoring import Executor
     from snapsure.snapshots import Snapshots
-
-_EXECUTORS = ("local", "ray")
 
 
 def search_working_folder() -> None:
@@ -40,15 +39,11 @@ def import_name(spec: str, option: str) -> Any:
 
 
 def call_factory(spec: str, option: str) -> Any:
-    """Import what package.module:name or file.py:name names, and call it."""
-    factory = import_name(spec, option)
-    _refuse_no_factory(factory, spec, option)
-    return _try(spec, option, factory)
+    """Import what package.module:name or file.py:name names, and call it.
 
-
-def _refuse_no_factory(factory: Any, spec: str, option: str) -> None:
-    """Refuse what cannot be called without arguments, with the line that makes it callable."""
-    module, _, name = spec.rpartition(":")
+    What cannot be called without arguments is refused with the line that makes it callable.
+    """
+    factory, (module, _, name) = import_name(spec, option), spec.rpartition(":")
     torch = sys.modules.get("torch")
     if not callable(factory) or (torch is not None and isinstance(factory, torch.nn.Module)):
         raise InvalidInput(
@@ -56,15 +51,11 @@ def _refuse_no_factory(factory: Any, spec: str, option: str) -> None:
             f"{type(factory).__name__}. Write `def make(): return {name}` there, and name "
             f"{module}:make."
         )
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return
-    needs = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
+    needs = []
+    with suppress(TypeError, ValueError):  # some functions written in C have no signature
+        for each in inspect.signature(factory).parameters.values():
+            optional = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+            needs += [] if optional or each.default is not each.empty else [each.name]
     if needs:
         given = ", ".join(f"{each}=…" for each in needs)
         raise InvalidInput(
@@ -72,6 +63,7 @@ def _refuse_no_factory(factory: Any, spec: str, option: str) -> None:
             f"{', '.join(needs)}. Write `def make(): return {name}({given})` there, and name "
             f"{module}:make."
         )
+    return _try(spec, option, factory)
 
 
 def _try(spec: str, option: str, work: Callable[[], Any]) -> Any:
@@ -107,13 +99,14 @@ def make_kappas(names: list[str], reference: str | None) -> list["Kappa"]:
     from snapsure.cli._data import load_data
     from snapsure.kappas import registry
 
-    comparing = [name for name in names if registry.get(name).kind.prepares]
-    if comparing and reference is None:
-        raise InvalidInput(
-            f"--reference must name the training data for {comparing[0]}, got none. Add "
-            "--reference SPEC."
-        )
-    data = load_data(reference, "--reference") if comparing and reference is not None else None
+    data = None
+    if comparing := [name for name in names if registry.get(name).kind.prepares]:
+        if reference is None:
+            raise InvalidInput(
+                f"--reference must name the training data for {comparing[0]}, got none. Add "
+                "--reference SPEC."
+            )
+        data = load_data(reference, "--reference")
     return [registry.make(name, reference=data) for name in names]
 
 
@@ -121,10 +114,6 @@ def make_executor(name: str, address: str | None, device: str | None) -> "Execut
     """Make the executor of a name, which must fit the other options."""
     from snapsure.scoring import LocalExecutor, RayExecutor
 
-    if name not in _EXECUTORS:
-        raise InvalidInput(
-            f"--executor must be one of {', '.join(_EXECUTORS)}, got {name!r}. Choose one of these."
-        )
     if name == "local" and address is not None:
         raise InvalidInput(
             f"--address must come with --executor ray, got {address!r} alone. Add --executor ray."

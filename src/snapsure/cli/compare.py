@@ -2,17 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from snapsure.cli import _tables
 from snapsure.cli._app import command
-from snapsure.cli._options import Json, Seed
+from snapsure.cli._options import Json, Seed, option
 from snapsure.errors import InvalidInput
 
-_FORMATS = ("terminal", "markdown", "latex", "json")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -23,30 +22,26 @@ def compare(
         typer.Argument(help="Folders of score tables; those of the same examples are seeds."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="A packed contest, such as results/contest.")
+        Path | None, option("A packed contest, such as results/contest.", "--from")
     ] = None,
     apart: Annotated[
-        bool, typer.Option("--apart", help="Treat every table as a data set, none as a seed.")
+        bool, option("Treat every table as a data set, none as a seed.", "--apart")
     ] = False,
-    reference: Annotated[
-        str, typer.Option(help="Method that the others are compared with.")
-    ] = "final",
-    kappa: Annotated[
-        str | None, typer.Option(help="κ of the reference.", show_default="the first")
-    ] = None,
+    reference: Annotated[str, option("Method that the others are compared with.")] = "final",
+    kappa: Annotated[str | None, option("κ of the reference.", show_default="the first")] = None,
     metric: Annotated[
-        str, typer.Option(help="Rank methods by eaurc, augrc, or aurc, which counts errors.")
+        str, option("Rank methods by eaurc, augrc, or aurc, which counts errors.")
     ] = "eaurc",
-    resamples: Annotated[int, typer.Option(min=1, help="Resamples of the bootstrap.")] = 2000,
+    resamples: Annotated[int, option("Resamples of the bootstrap.", min=1)] = 2000,
     seed: Seed = 0,
     plot: Annotated[
-        Path | None, typer.Option(help="Write a picture of quality against cost to this file.")
+        Path | None, option("Write a picture of quality against cost to this file.")
     ] = None,
     wide: Annotated[
-        bool, typer.Option("--wide", help="Show all columns, for a terminal of 200 characters.")
+        bool, option("Show all columns, for a terminal of 200 characters.", "--wide")
     ] = False,
     form: Annotated[
-        str, typer.Option("--format", help="terminal, markdown, latex or json.")
+        Literal["terminal", "markdown", "latex", "json"], option("Of the boards.", "--format")
     ] = "terminal",
     as_json: Json = False,
 ) -> None:
@@ -55,10 +50,7 @@ def compare(
     from snapsure.report.tables import tabulate_board, to_latex, to_markdown, to_terminal
 
     form = "json" if as_json else form
-    if form not in _FORMATS:
-        raise InvalidInput(
-            f"--format must be one of {', '.join(_FORMATS)}, got {form!r}. Choose one of these."
-        )
+
     if plot is not None and plot.suffix not in _PICTURES:
         raise InvalidInput(
             f"--plot must end in {', '.join(_PICTURES)}, got {plot}. Choose one of these."
@@ -66,12 +58,7 @@ def compare(
     runs = _tables.open_runs(tables or [], source, apart=apart)
     with Console(stderr=True).status("resampling …"):
         outcome = rank(
-            runs,
-            reference=reference,
-            kappa=kappa,
-            metric=metric,
-            resamples=resamples,
-            seed=seed,
+            runs, reference=reference, kappa=kappa, metric=metric, resamples=resamples, seed=seed
         )
     if plot is not None:
         outcome.plot().save(plot)

@@ -10,36 +10,29 @@ import typer
 
 from snapsure.cli._app import command
 from snapsure.cli._logs import Confidence, Log, read_file
-from snapsure.cli._options import Delta, Json, read_risk
+from snapsure.cli._options import Delta, Json, Risk, option, read_risk
 
 
 @command("Use", "snapsure decide log.csv --confidence score --correct ok --risk 0.05")
 def decide(
     log: Log,
     confidence: Confidence,
-    correct: Annotated[str, typer.Option(help="Column that is 1 (right) or 0 (wrong).")],
-    risk: Annotated[
-        str,
-        typer.Option(
-            metavar="FLOAT|smallest",
-            help="Error rate to promise among accepted answers, such as 0.05; `smallest` promises "
-            "the smallest that the log can.",
-        ),
-    ],
+    correct: Annotated[str, option("Column that is 1 (right) or 0 (wrong).")],
+    risk: Risk,
     delta: Delta = 0.05,
     group: Annotated[
-        str | None, typer.Option(help="Column of a group: each group gets its own threshold.")
+        str | None, option("Column of a group: each group gets its own threshold.")
     ] = None,
     small: Annotated[
         Literal["refuse", "join", "review"],
-        typer.Option(
-            help="Groups with too few rows: refuse them, join them into one, or send all their "
+        option(
+            "Groups with too few rows: refuse them, join them into one, or send all their "
             "answers to review."
         ),
     ] = "refuse",
-    out: Annotated[Path, typer.Option(help="File for the threshold.")] = Path("threshold.json"),
+    out: Annotated[Path, option("File for the threshold.")] = Path("threshold.json"),
     report: Annotated[
-        Path | None, typer.Option(help="HTML page to write about the threshold and the log.")
+        Path | None, option("HTML page to write about the threshold and the log.")
     ] = None,
     as_json: Json = False,
 ) -> None:

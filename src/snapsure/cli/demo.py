@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from snapsure.cli._app import command, step_printer, wide_console
+from snapsure.cli._options import option
 
 
 @command("Try", "snapsure demo butterfly papillon")
@@ -13,7 +14,7 @@ def demo(
     words: Annotated[
         list[str] | None, typer.Argument(help="Words for a finished demo to answer.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for snapshots, scores and the page.")] = Path(
+    out: Annotated[Path, option("Folder for snapshots, scores and the page.")] = Path(
         "snapsure-demo"
     ),
 ) -> None:

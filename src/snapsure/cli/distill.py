@@ -1,10 +1,9 @@
 """`snapsure distill`."""
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,14 +19,13 @@ from snapsure.cli._options import (
     Snapshots,
     State,
     Trust,
+    option,
 )
 from snapsure.errors import InvalidInput
 
-if TYPE_CHECKING:
-    import torch
 
-_OPTIMIZERS = ("sgd", "adamw")
-_TRAINING = "Training"
+def _training(text: str, **more: Any) -> Any:
+    return option(text, rich_help_panel="Training", **more)
 
 
 @command(
@@ -37,52 +35,30 @@ def distill(
     model: Model,
     snapshots: Snapshots,
     data: Annotated[
-        str,
-        typer.Option(help="Training data: package.module:function, or an .npz with x (and y)."),
+        str, option("Training data: package.module:function, or an .npz with x (and y).")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the student.")],
+    out: Annotated[Path, option("Folder for the student.")],
     unlabelled: Annotated[
-        str | None, typer.Option(help="More inputs to learn from, in a form of --data.")
+        str | None, option("More inputs to learn from, in a form of --data.")
     ] = None,
     held_out: Annotated[
-        str | None,
-        typer.Option(help="Labelled examples to compare answers on, in a form of --data."),
+        str | None, option("Labelled examples to compare answers on, in a form of --data.")
     ] = None,
     labels: Annotated[
-        float,
-        typer.Option(help="Weight of the labels in the loss, in [0, 1); 0 learns from none."),
+        float, option("Weight of the labels in the loss, in [0, 1); 0 learns from none.")
     ] = 0.75,
-    start: Annotated[
-        float, typer.Option(help="Use snapshots from this fraction of the training on.")
-    ] = 0.4,
+    start: Annotated[float, option("Use snapshots from this fraction of the training on.")] = 0.4,
     state: State = None,
     trust: Trust = False,
-    epochs: Annotated[
-        int, typer.Option(min=1, help="Epochs to train.", rich_help_panel=_TRAINING)
-    ] = 30,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Examples per step.", rich_help_panel=_TRAINING)
-    ] = 128,
-    optimizer: Annotated[
-        str, typer.Option(help=f"{' or '.join(_OPTIMIZERS)}.", rich_help_panel=_TRAINING)
-    ] = "sgd",
+    epochs: Annotated[int, _training("Epochs to train.", min=1)] = 30,
+    batch_size: Annotated[int, _training("Examples per step.", min=1)] = 128,
+    optimizer: Annotated[Literal["sgd", "adamw"], _training("What moves the weights.")] = "sgd",
     learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            help="At the start.",
-            show_default="0.05 for sgd, 0.0003 for adamw",
-            rich_help_panel=_TRAINING,
-        ),
+        float | None, _training("At the start.", show_default="0.05 for sgd, 0.0003 for adamw")
     ] = None,
-    weight_decay: Annotated[
-        float, typer.Option(min=0, help="Of the optimizer.", rich_help_panel=_TRAINING)
-    ] = 5e-4,
+    weight_decay: Annotated[float, _training("Of the optimizer.", min=0)] = 5e-4,
     augment: Annotated[
-        str | None,
-        typer.Option(
-            help="package.module:function that varies a batch of inputs.",
-            rich_help_panel=_TRAINING,
-        ),
+        str | None, _training("package.module:function that varies a batch of inputs.")
     ] = None,
     seed: Seed = 0,
     accelerator: Accelerator = "auto",
@@ -94,10 +70,19 @@ def distill(
 
     This takes one more training. An interrupted training resumes by the same command.
     """
+    from torch import optim
+
     from snapsure.training import Student
     from snapsure.training._epochs import launch_fabric
 
-    make_optimizer = _choose_optimizer(optimizer, learning_rate, weight_decay)
+    if learning_rate is not None and not learning_rate > 0:
+        raise InvalidInput(
+            f"--learning-rate must be above 0, got {learning_rate}. Use a positive number."
+        )
+    make_optimizer: Any = partial(optim.SGD, lr=0.05, momentum=0.9, nesterov=True)
+    if optimizer == "adamw":
+        make_optimizer = partial(optim.AdamW, lr=3e-4)
+    given = {} if learning_rate is None else {"lr": learning_rate}
     _models.search_working_folder()
     examples = None if held_out is None else _data.load_data(held_out, "--held-out")
     more = None if unlabelled is None else _data.load_data(unlabelled, "--unlabelled")
@@ -118,7 +103,7 @@ def distill(
         unlabelled=more,
         epochs=epochs,
         batch_size=batch_size,
-        optimizer=make_optimizer,
+        optimizer=partial(make_optimizer, weight_decay=weight_decay, **given),
         augment=None if augment is None else _models.import_name(augment, "--augment"),
         seed=seed,
         fabric=fabric,
@@ -140,23 +125,4 @@ def distill(
         f"Now: snapsure score --model {model} --snapshots {out / 'itself'} --data held-out.npz "
         f"--out scores\n"
         f"     snapsure fit scores --model {model} --risk 0.02 --out predictor"
-    )
-
-
-def _choose_optimizer(
-    name: str, rate: float | None, decay: float
-) -> "Callable[..., torch.optim.Optimizer]":
-    import torch
-
-    if name not in _OPTIMIZERS:
-        raise InvalidInput(
-            f"--optimizer must be one of {', '.join(_OPTIMIZERS)}, got {name!r}. Choose one of "
-            "these."
-        )
-    if rate is not None and not rate > 0:
-        raise InvalidInput(f"--learning-rate must be above 0, got {rate}. Use a positive number.")
-    if name == "adamw":
-        return partial(torch.optim.AdamW, lr=rate or 3e-4, weight_decay=decay)
-    return partial(
-        torch.optim.SGD, lr=rate or 0.05, momentum=0.9, weight_decay=decay, nesterov=True
     )

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from snapsure.cli._app import command, wide_console
-from snapsure.cli._options import Json, Seed
+from snapsure.cli._options import Json, Seed, option
 
 if TYPE_CHECKING:
     from snapsure.table import ScoreTable
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @command("Use", "snapsure evaluate scores")
 def evaluate(
     table: Annotated[Path, typer.Argument(help="Folder of a score table.")],
-    splits: Annotated[int, typer.Option(help="Random 70/30 splits, for methods that learn.")] = 10,
+    splits: Annotated[int, option("Random 70/30 splits, for methods that learn.")] = 10,
     seed: Seed = 0,
     examples: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a CSV file: the probability that each answer is right, by every method, "
+        option(
+            "Write a CSV file: the probability that each answer is right, by every method, "
             "fitted on the other half of the examples."
         ),
     ] = None,

@@ -2,52 +2,45 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from snapsure.cli import _data, _models, _tables
 from snapsure.cli._app import command
-from snapsure.cli._options import Classes, Delta, Json, Risk, Seed, State, read_risk
+from snapsure.cli._options import Classes, Delta, Json, Risk, Seed, State, option, read_risk
 
 
 @command("Use", "snapsure fit scores --model nets.py:make --risk 0.02 --passes 5 --out predictor")
 def fit(
     table: Annotated[Path, typer.Argument(help="Folder of a score table of held-out examples.")],
-    out: Annotated[Path, typer.Option(help="Folder for the predictor.")],
+    out: Annotated[Path, option("Folder for the predictor.")],
     risk: Risk = None,
     delta: Delta = 0.05,
-    passes: Annotated[
-        int | None, typer.Option(help="Largest number of forward passes for an answer.")
-    ] = None,
-    kappa: Annotated[str, typer.Option(help="Which κ of the table.")] = "softmax",
+    passes: Annotated[int | None, option("Largest number of forward passes for an answer.")] = None,
+    kappa: Annotated[str, option("Which κ of the table.")] = "softmax",
     answers: Annotated[
-        str,
-        typer.Option(
-            help="final: the final network answers; any: averaged weights may answer instead, if "
+        Literal["final", "any"],
+        option(
+            "final: the final network answers; any: averaged weights may answer instead, if "
             "they are scored (score --average) and significantly better."
         ),
     ] = "final",
     reference: Annotated[
-        str | None,
-        typer.Option(help="Training data, as for score --average, for --answers any."),
+        str | None, option("Training data, as for score --average, for --answers any.")
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="package.module:factory that makes the network."),
-    ] = None,
+    model: Annotated[str | None, option("package.module:factory that makes the network.")] = None,
     snapshots: Annotated[
-        str | None,
-        typer.Option(help="Folder of snapshots.", show_default="that of `snapsure score`"),
+        str | None, option("Folder of snapshots.", show_default="that of `snapsure score`")
     ] = None,
     state: State = None,
     trust: Annotated[
         bool,
-        typer.Option(
-            "--trust",
-            help="Without --model, import the factory that the table's folder names. Also read "
+        option(
+            "Without --model, import the factory that the table's folder names. Also read "
             "checkpoints that can run code of their author.",
+            "--trust",
         ),
     ] = False,
     classes: Classes = None,
@@ -72,7 +65,7 @@ def fit(
             delta=delta,
             passes=passes,
             kappa=kappa,
-            answers=cast(Any, answers),
+            answers=answers,
             reference=reference and _data.load_data(reference, "--reference"),
             classes=names,
             seed=seed,

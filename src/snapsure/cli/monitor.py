@@ -10,7 +10,7 @@ import typer
 from snapsure import _files
 from snapsure.cli._app import command
 from snapsure.cli._logs import Confidence, Log, read_file
-from snapsure.cli._options import Json
+from snapsure.cli._options import Json, option
 from snapsure.errors import InvalidInput
 
 
@@ -20,19 +20,16 @@ def monitor(
     log: Log,
     confidence: Confidence,
     correct: Annotated[
-        str | None,
-        typer.Option(help="Column that is 1 (right), 0 (wrong) or empty (not known)."),
+        str | None, option("Column that is 1 (right), 0 (wrong) or empty (not known).")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="File of the monitor, which continues from log to log.")
+        Path | None, option("File of the monitor, which continues from log to log.")
     ] = None,
     held_out: Annotated[
-        Path | None,
-        typer.Option(help="Log that gave the threshold: adds the alarm for shifted confidences."),
+        Path | None, option("Log that gave the threshold: adds the alarm for shifted confidences.")
     ] = None,
     batch: Annotated[
-        str | None,
-        typer.Option(help="Column of a session or document whose answers depend on each other."),
+        str | None, option("Column of a session or document whose answers depend on each other.")
     ] = None,
     as_json: Json = False,
 ) -> None:

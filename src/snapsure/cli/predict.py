@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from snapsure.cli import _data, _models
 from snapsure.cli._app import command
-from snapsure.cli._options import BatchSize, Device, Json
+from snapsure.cli._options import BatchSize, Device, Json, option
 
 
 @command("Use", "snapsure predict predictor --model nets.py:make --data new.npz --out answers.csv")
@@ -18,35 +18,29 @@ def predict(
     predictor: Annotated[Path, typer.Argument(help="Folder that `snapsure fit` wrote.")],
     data: Annotated[
         str,
-        typer.Option(
-            help="package.module:function that returns the inputs, .npz with x (and y), or .npy."
-        ),
+        option("package.module:function that returns the inputs, .npz with x (and y), or .npy."),
     ],
-    out: Annotated[Path, typer.Option(help="Answers: .csv, .jsonl or .parquet.")],
-    model: Annotated[
-        str | None, typer.Option(help="package.module:factory that makes the network.")
-    ] = None,
+    out: Annotated[Path, option("Answers: .csv, .jsonl or .parquet.")],
+    model: Annotated[str | None, option("package.module:factory that makes the network.")] = None,
     trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Without --model, import the factory that the folder names."),
+        bool, option("Without --model, import the factory that the folder names.", "--trust")
     ] = False,
     group: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Array of the .npz file with each input's group, for thresholds by group.",
             metavar="NAME",
-            help="Array of the .npz file with each input's group, for thresholds by group.",
         ),
     ] = None,
     monitor: Annotated[
-        Path | None,
-        typer.Option(help="File of a monitor of the promise, which continues from run to run."),
+        Path | None, option("File of a monitor of the promise, which continues from run to run.")
     ] = None,
     raw: Annotated[
         bool,
-        typer.Option(
-            "--raw",
-            help="Write class names into .csv as they are. By default, those that a spreadsheet "
+        option(
+            "Write class names into .csv as they are. By default, those that a spreadsheet "
             "would compute, such as =1+1, get an apostrophe.",
+            "--raw",
         ),
     ] = False,
     batch_size: BatchSize = None,
@@ -58,12 +52,13 @@ def predict(
     An interrupted run resumes by the same command.
     """
     from snapsure.decisions import Monitor
+    from snapsure.networks._data import Rows
     from snapsure.predictor import Predictor
     from snapsure.predictor._answers import refuse_unknown_form, write_answers
 
     refuse_unknown_form(out)
     _models.search_working_folder()
-    rows = _data.load_inputs(data, "--data", batch_size)
+    rows = Rows.of(_data.load_data(data, "--data"), "data", batch_size)
     groups = None if group is None else _data.load_array(data, group, "--group")
     console = Console(stderr=True)
     with console.status("loading …"):

@@ -10,29 +10,25 @@ from rich.console import Console
 
 from snapsure.cli import _data, _tables
 from snapsure.cli._app import command
-from snapsure.cli._options import Classes, Seed
+from snapsure.cli._options import Classes, Seed, option
 
 
 @command("Use", "snapsure report scores --risk 0.02 --out report.html")
 def report(
     tables: Annotated[list[Path], typer.Argument(help="Folders of score tables.")],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-    kappa: Annotated[str | None, typer.Option(help="Which κ.", show_default="the first")] = None,
+    out: Annotated[Path, option("The page to write.")] = Path("report.html"),
+    kappa: Annotated[str | None, option("Which κ.", show_default="the first")] = None,
     risk: Annotated[
-        float | None,
-        typer.Option(help="Error limit to promise, such as 0.02.", show_default="a round one"),
+        float | None, option("Error limit to promise, such as 0.02.", show_default="a round one")
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option(help="The examples as pictures: the .npz that was scored, or an .npy."),
+        str | None, option("The examples as pictures: the .npz that was scored, or an .npy.")
     ] = None,
-    texts: Annotated[Path | None, typer.Option(help="The examples as text, one per line.")] = None,
-    fields: Annotated[
-        Path | None, typer.Option(help="The examples as rows of a .csv with a header.")
-    ] = None,
+    texts: Annotated[Path | None, option("The examples as text, one per line.")] = None,
+    fields: Annotated[Path | None, option("The examples as rows of a .csv with a header.")] = None,
     classes: Classes = None,
     contest: Annotated[
-        bool, typer.Option("--contest", help="Add every confidence method, as in compare.")
+        bool, option("Add every confidence method, as in compare.", "--contest")
     ] = False,
     seed: Seed = 0,
 ) -> None:
@@ -51,7 +47,7 @@ def report(
             next(iter(scores.values())) if len(scores) == 1 else scores,
             kappa=kappa,
             risk=risk,
-            images=None if images is None else _data.load_images(images),
+            images=images and _data.load_data(images, "--images")[0],
             texts=None if texts is None else _data.read_lines(texts, "--texts"),
             fields=None if fields is None else _data.read_columns(fields, "--fields"),
             classes=None if classes is None else _data.read_lines(classes, "--classes"),

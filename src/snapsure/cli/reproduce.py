@@ -17,6 +17,7 @@ from snapsure.cli._options import (
     Precision,
     Scale,
     StudyFolder,
+    option,
 )
 
 
@@ -29,23 +30,16 @@ def reproduce(
     out: StudyFolder = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(
-            min=0, help="Seed of a network; repeat it for more.", show_default="those of the scale"
-        ),
+        option("Seed of a network; repeat it for more.", min=0, show_default="those of the scale"),
     ] = None,
     beside: Annotated[
-        Path | None,
-        typer.Option(help="Results of other seeds, from another machine, to put first."),
+        Path | None, option("Results of other seeds, from another machine, to put first.")
     ] = None,
     softmax_only: Annotated[
-        bool,
-        typer.Option(
-            "--softmax-only", help="Score softmax alone; use other κ only if they are scored."
-        ),
+        bool, option("Score softmax alone; use other κ only if they are scored.", "--softmax-only")
     ] = False,
     source: Annotated[
-        Path | None,
-        typer.Option("--from", help="Results of an earlier run. Takes seconds, trains nothing."),
+        Path | None, option("Results of an earlier run. Takes seconds, trains nothing.", "--from")
     ] = None,
     accelerator: Accelerator = "auto",
     devices: Devices = 1,

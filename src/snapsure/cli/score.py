@@ -4,13 +4,13 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from snapsure.cli import _data, _models, _tables
 from snapsure.cli._app import command
-from snapsure.cli._options import BatchSize, Device, Json, Model, Snapshots, State, Trust
+from snapsure.cli._options import BatchSize, Device, Json, Model, Snapshots, State, Trust, option
 
 
 @command("Use", "snapsure score --model nets.py:make --snapshots run --data test.npz --out scores")
@@ -18,69 +18,59 @@ def score(
     model: Model,
     snapshots: Snapshots,
     data: Annotated[
-        str,
-        typer.Option(
-            help="package.module:function that returns the data, .npz with x and y, or .npy."
-        ),
+        str, option("package.module:function that returns the data, .npz with x and y, or .npy.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the score table.")],
+    out: Annotated[Path, option("Folder for the score table.")],
     kappa: Annotated[
         str,
-        typer.Option(
-            help="κ functions, separated by commas: softmax, nn_distance, mc_dropout, "
+        option(
+            "κ functions, separated by commas: softmax, nn_distance, mc_dropout, "
             "mc_dropout_variance, mc_dropout_entropy, mc_dropout_mutual_information, entropy, "
             "margin, energy, max_logit, doctor, gen, deep_knn, or one that the module of --model "
             "registers."
         ),
     ] = "softmax",
     average: Annotated[
-        bool,
-        typer.Option("--average", help="Score the averaged weights of the snapshots too."),
+        bool, option("Score the averaged weights of the snapshots too.", "--average")
     ] = False,
     reference: Annotated[
         str | None,
-        typer.Option(
-            help="Training data, in a form of --data: for nn_distance, deep_knn, and --average of "
+        option(
+            "Training data, in a form of --data: for nn_distance, deep_knn, and --average of "
             "networks with batch normalisation."
         ),
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local: this process; ray: this machine's cores, or a cluster.")
+        Literal["local", "ray"],
+        option("local: this process; ray: this machine's cores, or a cluster."),
     ] = "local",
     address: Annotated[
-        str | None,
-        typer.Option(help="Address of the Ray cluster: auto, host:port or ray://host:port."),
+        str | None, option("Address of the Ray cluster: auto, host:port or ray://host:port.")
     ] = None,
     batch_size: BatchSize = None,
     device: Device = None,
     state: State = None,
     trust: Trust = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace other scores in --out.")
-    ] = False,
+    overwrite: Annotated[bool, option("Replace other scores in --out.", "--overwrite")] = False,
     as_json: Json = False,
 ) -> None:
     """Score every example with every snapshot. An interrupted run resumes by the same command."""
     from snapsure.scoring import score as run
 
     network = _models.call_factory(model, "--model")  # first, because it may register a κ
-    executor_ = _models.make_executor(executor, address, device)
+    runner = _models.make_executor(executor, address, device)
     kappas = _models.make_kappas(kappa.split(","), reference)
-    examples = _data.load_data(data, "--data")
-    training = None
-    if average and reference is not None:
-        training = _data.load_data(reference, "--reference")
-    source = _models.open_snapshots(snapshots, model, state, trust)
+    training = _data.load_data(reference, "--reference") if average and reference else None
     with redirect_stdout(sys.stderr):  # Ray reports lost nodes on stdout
         table = run(
             network,
-            source,
-            examples,
+            _models.open_snapshots(snapshots, model, state, trust),
+            _data.load_data(data, "--data"),
             kappas,
             average=average,
             reference=training,
             out=out,
-            executor=executor_,
+            executor=runner,
             batch_size=batch_size,
             overwrite=overwrite,
         )
