@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
-from snapsure import Evenly, SnapshotStore, SoftmaxResponse, score
+from snapsure import Evenly, SnapshotStore, score
 from snapsure.errors import InvalidInput
 from snapsure.integrations.lightning import SnapshotCallback
 from snapsure.training import Numbered, SelfAdaptive
@@ -85,6 +85,17 @@ def module(digits):
     return Module(digits.model())
 
 
+def recording(folder, name="store", **options):
+    """A callback that records logits, too."""
+    return SnapshotCallback(folder / name, validation=folder / "logits", **options)
+
+
+def same_scores(a, b):
+    for one, other in ((a.y, b.y), (a.y_hat, b.y_hat), (a.labels, b.labels)):
+        assert np.array_equal(one, other)
+    assert np.array_equal(a.kappa("softmax"), b.kappa("softmax"))
+
+
 def test_every_epoch_the_networks_own_weights(digits, tmp_path):
     """Lightning's own checkpoints of the same training are the judge."""
     callback = SnapshotCallback(tmp_path / "store")
@@ -103,17 +114,12 @@ def test_every_epoch_the_networks_own_weights(digits, tmp_path):
 
 
 def test_the_validation_table_is_what_scoring_would_give(digits, tmp_path):
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    callback = recording(tmp_path)
     trainer(tmp_path, callback).fit(module(digits), *loaders(digits))
-    table = callback.table()
-    scored = score(
-        digits.model(), callback.store, loaders(digits)[1], SoftmaxResponse(), progress=False
+    same_scores(
+        callback.table(), score(digits.model(), callback.store, loaders(digits)[1], progress=False)
     )
-    assert np.array_equal(table.kappa("softmax"), scored.kappa("softmax"))
-    assert np.array_equal(table.y, scored.y)
-    assert np.array_equal(table.y_hat, scored.y_hat)
-    assert np.array_equal(table.labels, scored.labels)
-    assert table.epochs.tolist() == [1, 2, 3]
+    assert callback.table().epochs.tolist() == [1, 2, 3]
 
 
 class ByName(Module):
@@ -143,20 +149,15 @@ def named_loaders(digits, image, label):
 def test_batches_by_name(digits, tmp_path, image, label):
     torch.manual_seed(0)
     module = ByName(digits.model(), image, label)
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    callback = recording(tmp_path)
     _, validation = named = named_loaders(digits, image, label)
     trainer(tmp_path, callback, epochs=2).fit(module, *named)
-    table = callback.table()
-    assert np.array_equal(table.y, digits.test[1])
-    scored = score(digits.model(), callback.store, validation, SoftmaxResponse(), progress=False)
-    assert np.array_equal(scored.kappa("softmax"), table.kappa("softmax"))
-    assert np.array_equal(scored.y, table.y)
+    assert np.array_equal(callback.table().y, digits.test[1])
+    same_scores(callback.table(), score(digits.model(), callback.store, validation, progress=False))
 
 
 def test_batches_whose_classes_have_another_name(digits, tmp_path):
-    module = ByName(digits.model(), "image", "digit")
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
-    run = trainer(tmp_path, callback, epochs=1)
+    module, run = ByName(digits.model(), "image", "digit"), trainer(tmp_path, recording(tmp_path))
     with refuses(InvalidInput, "validation batch", "got a dict with image, digit"):
         run.fit(module, *named_loaders(digits, "image", "digit"))
 
@@ -198,10 +199,8 @@ def test_a_module_that_is_the_network_itself(digits, tmp_path):
         def training_step(self, batch, _):
             return self.loss(self.network(self.first(batch[0].flatten(1)).relu()), batch[1])
 
-    whole, named = (
-        SnapshotCallback(tmp_path / "a"),
-        SnapshotCallback(tmp_path / "b", network="first"),
-    )
+    whole = SnapshotCallback(tmp_path / "a")
+    named = SnapshotCallback(tmp_path / "b", network="first")
     trainer(tmp_path, whole, named, epochs=1).fit(Itself(), loaders(digits)[0])
     assert {"network.weight", "first.weight"} <= whole.store.load(1).keys()
     assert named.store.load(1).keys() == {"weight", "bias"}
@@ -211,31 +210,28 @@ def test_a_module_that_is_the_network_itself(digits, tmp_path):
 
 
 def test_resumed_it_goes_on_and_started_anew_it_refuses(digits, tmp_path):
-    def parts(name):
-        return SnapshotCallback(tmp_path / name, validation=tmp_path / f"{name}-logits")
-
     def checkpoints():
         return ModelCheckpoint(tmp_path / "theirs", save_top_k=-1, filename="{epoch}")
 
-    trainer(tmp_path, parts("store"), checkpoints()).fit(module(digits), *loaders(digits))
+    trainer(tmp_path, recording(tmp_path), checkpoints()).fit(module(digits), *loaders(digits))
     held = SnapshotStore(tmp_path / "store")
     first = {epoch: held.sha256(epoch) for epoch in held}
-    callback = parts("store")
+    callback = recording(tmp_path)
     resumed = trainer(tmp_path, callback, checkpoints(), epochs=4)
     resumed.fit(module(digits), *loaders(digits), ckpt_path=tmp_path / "theirs" / "epoch=1.ckpt")
     assert callback.store.epochs == callback.table().epochs.tolist() == [1, 2, 3, 4]
     assert callback.store.sha256(2) == first[2]
 
     with refuses(InvalidInput, "`store`", f"got 4 snapshots in {tmp_path / 'store'}"):
-        trainer(tmp_path, parts("store")).fit(module(digits), *loaders(digits))
+        trainer(tmp_path, recording(tmp_path)).fit(module(digits), *loaders(digits))
 
 
 def test_validation_that_tells_no_kappa_is_refused(digits, tmp_path):
     train, _ = loaders(digits)
 
     def fit(model, validation):
-        callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
-        trainer(tmp_path, callback, num_sanity_val_steps=0).fit(model, train, validation)
+        run = trainer(tmp_path, recording(tmp_path), num_sanity_val_steps=0)
+        run.fit(model, train, validation)
 
     chosen = DataLoader(TensorDataset(*digits.test), sampler=SubsetRandomSampler(range(100)))
     for loader in (loaders(digits, shuffled=True)[1], chosen):
@@ -251,27 +247,25 @@ def test_validation_that_tells_no_kappa_is_refused(digits, tmp_path):
 
     with refuses(InvalidInput, "got [(100, 10), (100, 10)] for 100 labels", "network=..."):
         fit(Twice(digits.model()), loaders(digits)[1])
-    silent = SnapshotCallback(tmp_path / "silent", validation=tmp_path / "logits")
     with refuses(InvalidInput, f"got none in {tmp_path / 'logits'}"):
-        silent.table()
+        recording(tmp_path, "silent").table()
     with refuses(InvalidInput, "`validation`", "got None"):
         SnapshotCallback(tmp_path / "store").table()
 
 
 def test_other_validations_are_not_recorded(digits, tmp_path):
     """Neither the check before training, nor a second loader, nor a call on its own."""
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    callback = recording(tmp_path)
     train, validation = loaders(digits)
     run = trainer(tmp_path, callback, epochs=1, num_sanity_val_steps=2)
     run.fit(module(digits), train, [validation, train])
-    assert callback.table().labels.shape == (1, len(validation.dataset))
     run.validate(module(digits), validation, verbose=False)
     assert callback.table().labels.shape == (1, len(validation.dataset))
 
 
 def test_validation_that_is_no_epochs_end_is_left_out(digits, tmp_path):
     """The table is what scoring would give, or has no such epoch."""
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    callback = recording(tmp_path)
     run = trainer(tmp_path, callback, epochs=2, val_check_interval=7)  # of 16 batches
     run.fit(module(digits), *loaders(digits))
     assert callback.store.epochs == [1, 2]
@@ -280,8 +274,8 @@ def test_validation_that_is_no_epochs_end_is_left_out(digits, tmp_path):
 
 
 def test_a_try_leaves_nothing(digits, tmp_path):
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
-    trainer(tmp_path, callback, fast_dev_run=True).fit(module(digits), *loaders(digits))
+    run = trainer(tmp_path, recording(tmp_path), fast_dev_run=True)
+    run.fit(module(digits), *loaders(digits))
     assert not list(tmp_path.iterdir())
 
 
@@ -291,10 +285,12 @@ def test_after_an_exception_nothing_listens(digits, tmp_path):
             super().validation_step(batch, index)
             raise RuntimeError("in mid-validation")
 
-    model = Fails(digits.model())
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    model, run = (
+        Fails(digits.model()),
+        trainer(tmp_path, recording(tmp_path), num_sanity_val_steps=0),
+    )
     with pytest.raises(RuntimeError, match="in mid-validation"):
-        trainer(tmp_path, callback, num_sanity_val_steps=0).fit(model, *loaders(digits))
+        run.fit(model, *loaders(digits))
     assert not model.network._forward_hooks
 
 
@@ -313,11 +309,10 @@ def test_weights_beside_the_only_child_are_not_lost(digits, tmp_path):
 
 
 def test_another_trainings_logits_are_kept(digits, tmp_path):
-    callback = SnapshotCallback(tmp_path / "store", validation=tmp_path / "logits")
+    callback = recording(tmp_path)
     trainer(tmp_path, callback, epochs=1).fit(module(digits), *loaders(digits))
-    other = SnapshotCallback(tmp_path / "other", validation=tmp_path / "logits")
     with refuses(InvalidInput, "`validation`", f"got logits of 1 epochs in {tmp_path / 'logits'}"):
-        trainer(tmp_path, other).fit(module(digits), *loaders(digits))
+        trainer(tmp_path, recording(tmp_path, "other")).fit(module(digits), *loaders(digits))
     assert callback.table().epochs.tolist() == [1]
 
 
@@ -329,8 +324,7 @@ warnings.simplefilter("ignore")
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 from tests.support.network import digits_network
-from tests.integrations.test_lightning import Module, trainer
-from snapsure.integrations.lightning import SnapshotCallback
+from tests.integrations.test_lightning import Module, recording, trainer
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
@@ -339,7 +333,7 @@ if __name__ == "__main__":
         torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
     )
     torch.manual_seed(0)
-    callback = SnapshotCallback(folder / "store", validation=folder / "logits")
+    callback = recording(folder)
     trainer(folder, callback, epochs=2, devices=2, strategy="ddp").fit(
         Module(digits_network()),
         DataLoader(torch.utils.data.Subset(data, range(1000)), batch_size=50, shuffle=True),
@@ -362,8 +356,8 @@ def test_two_processes_one_writer(digits, tmp_path):
     store = SnapshotStore(tmp_path / "store")
     store.verify()
     assert store.epochs == [1, 2]
-    scored = score(digits.model(), store, digits.test, SoftmaxResponse(), progress=False)
-    table = SnapshotCallback(tmp_path / "other", validation=tmp_path / "logits").table()
+    scored = score(digits.model(), store, digits.test, progress=False)
+    table = recording(tmp_path, "other").table()
     assert np.array_equal(table.y, scored.y)
     assert np.allclose(table.kappa("softmax"), scored.kappa("softmax"), rtol=0, atol=1e-6)
 

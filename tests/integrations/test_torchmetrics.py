@@ -145,15 +145,18 @@ def test_forward_gives_the_batch_and_keeps_all():
     assert metric.compute().item() == eaurc(kappa[:9], errors[:9])
 
 
-def test_clones_and_pickles_go_on():
+def test_clones_pickles_and_merged_states_go_on():
     kappa, errors = points()
-    metric = fed(EAURC(ties="threshold", optimal="integral"), kappa[:300], errors[:300])
-    whole = eaurc(kappa, errors, ties="threshold", optimal="integral")
+    options = {"ties": "threshold", "optimal": "integral"}
+    metric, rest = (
+        fed(EAURC(**options), kappa[part], errors[part]) for part in (slice(300), slice(300, None))
+    )
+    whole = eaurc(kappa, errors, **options)
     for copy in (metric.clone(), pickle.loads(pickle.dumps(metric))):
         assert fed(copy, kappa[300:], errors[300:]).compute().item() == whole
-    assert metric.compute().item() == eaurc(
-        kappa[:300], errors[:300], ties="threshold", optimal="integral"
-    )
+    assert metric.compute().item() == eaurc(kappa[:300], errors[:300], **options)
+    metric.merge_state(rest)
+    assert metric.compute().item() == whole
 
 
 # torchmetrics saves the points, not that there were any.
@@ -167,13 +170,6 @@ def test_the_state_is_saved_where_asked_for():
     other.persistent(True)
     other.load_state_dict(metric.state_dict())
     assert other.compute().item() == aurc(kappa, errors)
-
-
-def test_merged_states():
-    kappa, errors = points()
-    metric = fed(AURC(), kappa[:100], errors[:100])
-    metric.merge_state(fed(AURC(), kappa[100:], errors[100:]))
-    assert metric.compute().item() == aurc(kappa, errors)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +208,6 @@ def test_a_collection_shares_the_points():
     metrics.reset()
     metrics.update(kappa[:5], errors[:5])
     assert metrics.compute()["val_g"].item() == augrc(kappa[:5], errors[:5])
-
-
-@pytest.mark.parametrize("metric", [AURC, EAURC, AUGRC])
-def test_what_it_says_of_itself(metric):
-    assert metric.higher_is_better is False
-    assert metric.is_differentiable is False
-    assert metric.full_state_update is False
 
 
 def test_plot(monkeypatch):

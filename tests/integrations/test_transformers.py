@@ -100,29 +100,42 @@ class Images:
         )
 
 
+def arguments(folder, **more):
+    usual = {
+        "num_train_epochs": EPOCHS,
+        "per_device_train_batch_size": BATCH,
+        "per_device_eval_batch_size": 100,
+        "learning_rate": 2e-3,
+        "save_strategy": "epoch",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "seed": 0,
+    }
+    return TrainingArguments(str(folder), **usual | more)
+
+
 def trainer(task, folder, *callbacks, **more):
     return Trainer(
         model=task.model(),
-        args=TrainingArguments(
-            **{
-                "output_dir": str(folder),
-                "num_train_epochs": EPOCHS,
-                "per_device_train_batch_size": BATCH,
-                "per_device_eval_batch_size": 100,
-                "learning_rate": 2e-3,
-                "save_strategy": "epoch",
-                "logging_strategy": "no",
-                "report_to": "none",
-                "disable_tqdm": True,
-                "use_cpu": True,
-                "seed": 0,
-                **more,
-            }
-        ),
+        args=arguments(folder, **more),
         train_dataset=task.train,
         eval_dataset=task.test,
         data_collator=task.collator,
         callbacks=list(callbacks),
+    )
+
+
+def remembering(task, folder, loss, model=None, **more):
+    """A Trainer whose loss remembers every example."""
+    return PointLossTrainer(
+        model or task.model(),
+        arguments(folder, remove_unused_columns=False, **more),
+        train_dataset=Numbered(task.train),
+        eval_dataset=task.test,
+        data_collator=task.collator,
+        point_loss=loss,
     )
 
 
@@ -261,26 +274,10 @@ def texts():
 @pytest.mark.parametrize("kind", ["self-adaptive", "ranking"])
 def test_a_loss_that_remembers_every_point_resumes_with_the_trainer(texts, tmp_path, kind):
     def trainer(folder, epochs):
-        loss = SelfAdaptive(TRAIN, len(LIBRARIES), start=1)
-        args = TrainingArguments(
-            str(folder),
-            num_train_epochs=epochs,
-            per_device_train_batch_size=BATCH,
-            save_strategy="epoch",
-            report_to=[],
-            remove_unused_columns=False,
-            disable_tqdm=True,
-            lr_scheduler_type="constant",
-            use_cpu=True,
-        )
-        return PointLossTrainer(
-            texts.model(),
-            args,
-            train_dataset=Numbered(texts.train),
-            eval_dataset=texts.test,
-            data_collator=texts.collator,
-            point_loss=loss if kind == "self-adaptive" else CorrectnessRanking(TRAIN),
-        )
+        adaptive = SelfAdaptive(TRAIN, len(LIBRARIES), start=1)
+        loss = adaptive if kind == "self-adaptive" else CorrectnessRanking(TRAIN)
+        constant = {"lr_scheduler_type": "constant", "num_train_epochs": epochs}
+        return remembering(texts, folder, loss, **constant)
 
     whole = trainer(tmp_path / "whole", 3)
     whole.train()
@@ -311,28 +308,21 @@ def test_accumulated_steps_are_averaged(texts, tmp_path):
     """As large a step from sixteen rows at once as from four times four."""
 
     def loss_of(rows, steps):
-        args = TrainingArguments(
-            str(tmp_path / str(rows)),
-            max_steps=1,
-            per_device_train_batch_size=rows,
-            gradient_accumulation_steps=steps,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            remove_unused_columns=False,
-            disable_tqdm=True,
-            use_cpu=True,
-        )
         model = texts.model()
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        run = PointLossTrainer(
+        run = remembering(
+            texts,
+            tmp_path / str(rows),
+            CorrectnessRanking(TRAIN),
             model,
-            args,
-            train_dataset=Numbered(texts.train),
-            data_collator=texts.collator,
-            point_loss=CorrectnessRanking(TRAIN),
+            max_steps=1,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=steps,
+            logging_strategy="steps",
+            logging_steps=1,
+            save_strategy="no",
         )
         run.train()
         return next(entry for entry in run.state.log_history if "grad_norm" in entry)
@@ -344,18 +334,9 @@ def test_accumulated_steps_are_averaged(texts, tmp_path):
 
 def test_a_loss_that_remembers_says_what_it_lacks(texts, tmp_path):
     loss = CorrectnessRanking(TRAIN)
-    args = TrainingArguments(str(tmp_path), report_to=[], use_cpu=True)
     with pytest.raises(InvalidInput, match="got remove_unused_columns=True"):
-        PointLossTrainer(texts.model(), args, point_loss=loss)
-    args = TrainingArguments(
-        str(tmp_path), report_to=[], use_cpu=True, remove_unused_columns=False, disable_tqdm=True
-    )
-    plain = PointLossTrainer(
-        texts.model(),
-        args,
-        train_dataset=texts.train,
-        data_collator=texts.collator,
-        point_loss=loss,
-    )
+        PointLossTrainer(texts.model(), arguments(tmp_path), point_loss=loss)
+    plain = remembering(texts, tmp_path, loss)
+    plain.train_dataset = texts.train
     with pytest.raises(InvalidInput, match=r"`index`, got none\. Wrap it in .*Numbered"):
         plain.train()

@@ -1,10 +1,7 @@
 """Stages of boosted trees as score tables: real models of each library, on scikit-learn's data."""
 
-import json
 import pickle
 import re
-import subprocess
-import sys
 import tracemalloc
 from decimal import Decimal
 from functools import cache
@@ -30,11 +27,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
-from snapsure import AES, Report, ScoreTable, eaurc, evaluate
+from snapsure import AES, Report, eaurc, evaluate
 from snapsure.errors import InvalidInput, NotFitted
-from snapsure.evaluation import Splits, choose
+from snapsure.evaluation import Splits
 from snapsure.integrations.trees import score_stages
-from tests.support.processes import run
 from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.slow
@@ -95,6 +91,12 @@ def halves(data):
 @cache
 def fitted(name, data, rounds=ROUNDS):
     return MODELS[name](rounds).fit(*halves(data)[0])
+
+
+def same_table(a, b):
+    for one, other in ((a.epochs, b.epochs), (a.labels, b.labels), (a.y, b.y)):
+        assert np.array_equal(one, other)
+    assert np.array_equal(a.kappa("softmax"), b.kappa("softmax"))
 
 
 def own_probabilities(model, x, rounds):
@@ -206,23 +208,20 @@ def test_classes_of_any_kind(name):
 
 @pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm"])
 @pytest.mark.parametrize("data", DATA)
-def test_pickled_models_and_subclasses(name, data):
+def test_pickled_and_saved_models_subclasses_and_sparse_inputs(name, data, tmp_path):
     model, (x, y) = fitted(name, data), halves(data)[1]
-    kappa = score_stages(model, x, y).kappa("softmax")
+    expected = score_stages(model, x, y)
     loaded = pickle.loads(pickle.dumps(model))
-    assert (score_stages(loaded, x, y).kappa("softmax") == kappa).all()
+    same_table(score_stages(loaded, x, y), expected)
     loaded.__class__ = type("Mine", (type(model),), {})
-    assert (score_stages(loaded, x, y).kappa("softmax") == kappa).all()
-
-
-@pytest.mark.parametrize("ending", ["json", "ubj"])
-def test_a_model_that_xgboost_saved(tmp_path, ending):
-    model, (x, y) = fitted("xgb", "three"), halves("three")[1]
-    model.save_model(tmp_path / f"model.{ending}")
-    loaded = XGBClassifier(n_jobs=1)
-    loaded.load_model(tmp_path / f"model.{ending}")
-    same = score_stages(loaded, x, y).kappa("softmax") == score_stages(model, x, y).kappa("softmax")
-    assert same.all()
+    same_table(score_stages(loaded, x, y), expected)
+    if name != "histogram" and data == "three":  # it takes none; zeros are missing to XGBoost
+        same_table(score_stages(model, csc_matrix(x), y), expected)
+    for path in (tmp_path / "model.json", tmp_path / "model.ubj") if name == "xgb" else ():
+        model.save_model(path)
+        saved = XGBClassifier(n_jobs=1)
+        saved.load_model(path)
+        same_table(score_stages(saved, x, y), expected)
 
 
 def test_continued_training():
@@ -234,15 +233,6 @@ def test_continued_training():
         assert table.epochs[-1] == 9
         final = model.predict_proba(x)[np.arange(len(y)), table.y_hat]
         np.testing.assert_allclose(table.kappa("softmax")[-1], final, rtol=2e-6)
-
-
-@pytest.mark.parametrize("name", ["gradient", "xgb", "lgbm"])
-def test_sparse_inputs(name):
-    model, (x, y) = fitted(name, "three"), halves("three")[1]
-    same = score_stages(model, csc_matrix(x), y).kappa("softmax") == score_stages(model, x).kappa(
-        "softmax"
-    )
-    assert same.all()
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -279,57 +269,26 @@ def test_stages_are_not_kept_in_memory():
     assert peak < all_probabilities / 2
 
 
-@pytest.fixture(scope="module", params=["gradient", "xgb"])
-def digits_table(request):
-    x, y = load_digits(return_X_y=True)
-    model = {
-        "gradient": gradient(40, max_depth=2),
-        "xgb": xgb(40, max_depth=2),
-    }[request.param].fit(x[:500], y[:500])
-    return score_stages(model, x[500:], y[500:])
-
-
-def test_end_to_end_to_a_page(digits_table, tmp_path):
+@pytest.mark.parametrize("make", [gradient, xgb])
+def test_end_to_end_to_a_page(make, tmp_path):
     """AES, PES and LES, judged, and on the page what the functions give."""
-    table = digits_table
+    x, y = load_digits(return_X_y=True)
+    table = score_stages(make(40, max_depth=2).fit(x[:500], y[:500]), x[500:], y[500:])
     found = evaluate(table, protocol=Splits(2), resamples=100)
-    results = {each.method: each for each in found.boards["softmax"].rows}
+    results = {each.method: each.eaurc for each in found.boards["softmax"].rows}
     assert list(results) == ["final", "AES", "LES", "PES", "best snapshot"]
-    final = eaurc(table.kappa("softmax")[-1], table.errors)
-    aes = eaurc(AES(30).confidence(table), table.errors)
-    assert results["final"].eaurc == final
-    assert results["AES"].eaurc == aes
-    assert all(0 <= results[name].eaurc <= 1 for name in ("PES", "LES"))
+    assert results["final"] == eaurc(table.kappa("softmax")[-1], table.errors)
+    assert results["AES"] == eaurc(AES(30).confidence(table), table.errors)
+    assert all(0 <= results[name] <= 1 for name in ("PES", "LES"))
 
     names = [f"digit {i}" for i in range(10)]
     page = Report(table, classes=names, title="Trees").save(tmp_path / "trees.html").read_text()
     words = " ".join(page.split())
     assert "1,297 examples" in words
     assert "40 snapshots; confidence: softmax" in words
-    shown = {row.method: row for row in choose(table).candidates}["AES"]
-    assert f">{shown.saved.estimate:+.1f} (" in words.replace("−", "-")
     first = int(re.search(r"row (\d+)", words[words.index("The surest mistakes") :]).group(1))
     assert table.errors[first]
     assert f"true <strong>digit {table.y[first]}</strong>" in words
-
-
-def test_evaluated_from_the_command_line(tmp_path):
-    x, y = halves("two")[1]
-    table = score_stages(fitted("xgb", "two"), x, y)
-    table.save(tmp_path / "scores")
-    command = "from snapsure.cli import app; app()"
-    told = run(command, "evaluate", tmp_path / "scores", "--splits", 1, "--json")
-    content = json.loads(told.stdout)
-    assert (content["examples"], content["snapshots"]) == (len(y), ROUNDS)
-    assert content["boards"][0]["rows"][0]["eaurc"] == eaurc(
-        table.kappa("softmax")[-1], table.errors
-    )
-
-
-def test_no_library_is_loaded_before_a_model_of_it():
-    code = "import sys, snapsure.integrations.trees; print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"xgboost", "lightgbm", "catboost", "torch"}.isdisjoint(told.stdout.split())
 
 
 def test_models_that_are_not_known():
@@ -344,13 +303,6 @@ def test_models_that_are_not_known():
         facts = "`model`", "XGBClassifier", "Booster", "CatBoost", f"got {type(last).__name__}"
         with refuses(InvalidInput, *facts, "ScoreTable.from_probabilities"):
             score_stages(model.fit(x / x.max(axis=0), y), x, y)
-
-
-def same_table(a, b):
-    assert np.array_equal(a.epochs, b.epochs)
-    assert np.array_equal(a.labels, b.labels)
-    assert np.array_equal(a.y, b.y)
-    assert np.array_equal(a.kappa("softmax"), b.kappa("softmax"))
 
 
 @pytest.mark.parametrize("name", ["gradient", "histogram", "xgb", "lgbm", "catboost"])
@@ -460,84 +412,6 @@ def test_a_plain_catboost_is_its_classifier(data):
         score_stages(regression, points)
 
 
-def test_what_raw_boosters_are_refused_for():
-    (x, y), _ = halves("three")
-    dart = xgboost.train(
-        {"booster": "dart", "objective": "binary:logistic"}, xgboost.DMatrix(x, y > 0), 2
-    )
-    with refuses(InvalidInput, "`model`", "gbtree", "got dart"):
-        score_stages(dart, x)
-    regression = lightgbm.train({"verbose": -1}, lightgbm.Dataset(x, y), 2)
-    with refuses(InvalidInput, "`model`", "binary or multiclass", "got regression"):
-        score_stages(regression, x)
-    with refuses(NotFitted, "`model`", "Booster without rounds"):
-        score_stages(xgboost.Booster(), x)
-    names = load_wine().target_names
-    for booster in (fitted("xgb", "three").get_booster(), fitted("lgbm", "three").booster_):
-        with refuses(InvalidInput, "`y`", "got 'class_0' at row 0", "Booster", "0…2"):
-            score_stages(booster, x, names[y])
-
-
-@pytest.mark.parametrize("make", [gradient, histogram, xgb, lgbm, catboost])
-def test_models_that_are_not_fitted(make):
-    model = make(3)
-    with refuses(NotFitted, "`model`", type(model).__name__, "fit"):
-        score_stages(model, np.zeros((2, 3)))
-
-
-@pytest.mark.parametrize(
-    ("model", "required", "got"),
-    [
-        (xgb(3, booster="dart"), "gbtree", "dart"),
-        (xgb(3, booster="gblinear"), "gbtree", "gblinear"),
-        (lgbm(3, boosting_type="dart"), "gbdt", "dart"),
-        (lgbm(3, boosting_type="rf", subsample=0.5, subsample_freq=1), "gbdt", "rf"),
-    ],
-)
-def test_boosting_whose_stages_are_no_models(model, required, got):
-    (x, y), _ = halves("two")
-    with refuses(InvalidInput, "`model`", required, f"got {got}", f"Train with {required}"):
-        score_stages(model.fit(x, y), x)
-
-
-def test_the_first_trees_of_dart_are_another_model():
-    """Why it is refused."""
-    (x, y), _ = halves("two")
-    for make, cut in (
-        (lambda n: xgb(n, booster="dart", rate_drop=0.3), {"iteration_range": (0, 10)}),
-        (lambda n: lgbm(n, boosting_type="dart"), {"num_iteration": 10}),
-    ):
-        long, short = make(30).fit(x, y), make(10).fit(x, y)
-        difference = long.predict_proba(x, **cut) - short.predict_proba(x)
-        assert np.abs(difference).max() > 0.01
-
-
-def logistic_loss(y_true, y_pred):
-    p = 1 / (1 + np.exp(-y_pred))
-    return p - y_true, p * (1 - p)
-
-
-@pytest.mark.parametrize(
-    ("model", "allowed", "got"),
-    [
-        (xgb(3, objective="binary:hinge"), "xgb", "binary:hinge"),
-        (xgb(3, objective="binary:logitraw"), "xgb", "binary:logitraw"),
-        (lgbm(3, objective="multiclassova", num_class=2), "lgbm", "multiclassova"),
-        (lgbm(3, objective=logistic_loss), "lgbm", "custom"),
-        (catboost(3, loss_function="MultiClassOneVsAll"), "catboost", "MultiClassOneVsAll"),
-    ],
-)
-def test_objectives_without_probabilities(model, allowed, got):
-    (x, y), _ = halves("two")
-    words = {
-        "xgb": "binary:logistic or reg:logistic or multi:softprob or multi:softmax",
-        "lgbm": "binary or multiclass",
-        "catboost": "Logloss or CrossEntropy or MultiClass",
-    }[allowed]
-    with refuses(InvalidInput, "`model`", words, f"got {got}", "class probabilities"):
-        score_stages(model.fit(x, y), x)
-
-
 def test_classes_and_stages_that_do_not_fit():
     model, (x, y) = fitted("xgb", "three"), halves("three")[1]
     many = xgb(3).fit(x, np.stack([y == 0, y == 1], axis=1))
@@ -555,10 +429,61 @@ def test_classes_and_stages_that_do_not_fit():
             score_stages(*arguments, **options)
 
 
-def test_probabilities_of_any_other_model_make_the_same_table():
-    """The way out that the refusal names."""
-    model, (x, y) = fitted("histogram", "three"), halves("three")[1]
-    table = score_stages(model, x, y)
-    other = ScoreTable.from_probabilities(np.stack(list(model.staged_predict_proba(x))), y)
-    np.testing.assert_allclose(table.kappa("softmax"), other.kappa("softmax"), rtol=1e-12)
-    assert (table.labels == other.labels).all()
+def logistic_loss(y_true, y_pred):
+    p = 1 / (1 + np.exp(-y_pred))
+    return p - y_true, p * (1 - p)
+
+
+LOGISTIC = "binary:logistic or reg:logistic or multi:softprob or multi:softmax"
+
+
+@pytest.mark.parametrize(
+    ("model", "facts"),
+    [
+        # Their first trees are no earlier model.
+        (xgb(3, booster="dart"), ["gbtree", "got dart", "Train with gbtree"]),
+        (xgb(3, booster="gblinear"), ["gbtree", "got gblinear"]),
+        (lgbm(3, boosting_type="dart"), ["gbdt", "got dart", "Train with gbdt"]),
+        (lgbm(3, boosting_type="rf", subsample=0.5, subsample_freq=1), ["gbdt", "got rf"]),
+        # They have no class probabilities.
+        (xgb(3, objective="binary:hinge"), [LOGISTIC, "got binary:hinge", "probabilities"]),
+        (xgb(3, objective="binary:logitraw"), [LOGISTIC, "got binary:logitraw"]),
+        (
+            lgbm(3, objective="multiclassova", num_class=2),
+            ["binary or multiclass", "got multiclassova"],
+        ),
+        (lgbm(3, objective=logistic_loss), ["binary or multiclass", "got custom"]),
+        (
+            catboost(3, loss_function="MultiClassOneVsAll"),
+            ["Logloss or CrossEntropy or MultiClass", "got MultiClassOneVsAll"],
+        ),
+    ],
+)
+def test_models_whose_stages_are_no_classifiers(model, facts):
+    (x, y), _ = halves("two")
+    with refuses(InvalidInput, "`model`", *facts):
+        score_stages(model.fit(x, y), x)
+
+
+def test_what_raw_boosters_are_refused_for():
+    (x, y), _ = halves("three")
+    settings = {"booster": "dart", "objective": "binary:logistic"}
+    dart = xgboost.train(settings, xgboost.DMatrix(x, y > 0), 2)
+    regression = lightgbm.train({"verbose": -1}, lightgbm.Dataset(x, y), 2)
+    for model, facts in (
+        (dart, ["gbtree", "got dart"]),
+        (regression, ["binary or multiclass", "got regression"]),
+    ):
+        with refuses(InvalidInput, "`model`", *facts):
+            score_stages(model, x)
+    names = load_wine().target_names
+    for booster in (fitted("xgb", "three").get_booster(), fitted("lgbm", "three").booster_):
+        with refuses(InvalidInput, "`y`", "got 'class_0' at row 0", "Booster", "0…2"):
+            score_stages(booster, x, names[y])
+
+
+@pytest.mark.parametrize("make", [gradient, histogram, xgb, lgbm, catboost, xgboost.Booster])
+def test_models_that_are_not_fitted(make):
+    model = make() if make is xgboost.Booster else make(3)
+    with refuses(NotFitted, "`model`", type(model).__name__):
+        score_stages(model, np.zeros((2, 3)))
