@@ -43,7 +43,6 @@ def waiting(store, network, epoch, **options):
         time.sleep(0.01)
 SnapshotStore.save = waiting
 """
-ASIDE = ("results", "seed-1/scores")  # as if that network had not been scored
 OPTIONS = {
     "env": {"COLUMNS": "160", "NO_COLOR": "1"},
     "loaded": ("snapsure.cli", "snapsure.paper.run", "tests.support.tiny", "torch._dynamo"),
@@ -140,25 +139,6 @@ def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
     assert np.array_equal(tables[1].kappa("nn_distance"), every.kappa("nn_distance")[[0, 3]])
 
 
-def test_softmax_alone_leaves_unscored_what_is(done, cifar):
-    folder, _, _ = done
-    aside = [(folder / "mine" / name, folder / f"kept-{i}") for i, name in enumerate(ASIDE)]
-    for path, kept in aside:
-        path.rename(kept)
-    options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine", "--softmax-only")
-    result = run("reproduce", "table1", *options, cwd=folder)
-    found = Experiment.open(folder / "mine" / "results")
-    shutil.rmtree(folder / "mine" / "results")
-    for path, kept in aside:
-        kept.rename(path)
-    assert result.returncode == 0, result.stderr
-    assert "seed 1: scoring" not in result.stderr
-    whole = Experiment.open(folder / "mine" / "results").tables
-    assert [table.names for table in found.tables] == [whole[0].names, ["softmax"]]
-    for ours, theirs in zip(found.tables, whole, strict=True):
-        assert np.allclose(ours.kappa("softmax"), theirs.kappa("softmax"), rtol=1e-3)
-
-
 def test_softmax_alone_takes_every_table_that_is_whole(done, cifar, tmp_path, monkeypatch):
     how = replace(TINY, neighbours_every=3, mc_statistics=("mean",))
     monkeypatch.setitem(recipes._SMALL, "cpu", how)
@@ -220,23 +200,13 @@ def test_train_alone_goes_into_the_same_folder(done, cifar):
     assert result.stdout == "snapshots: mine/seed-1/snapshots\n"
 
 
-def test_another_experiment_in_the_folder_is_refused(done, cifar):
-    folder, _, _ = done
-    options = ("--dataset", "cifar10", "--scale", "paper", "--data", cifar, "--out", "mine")
-    result = run("reproduce", "table1", *options, cwd=folder)
-    assert result.returncode == 2
-    assert result.stderr.splitlines()[-1] == (
-        "snapsure: --out must be of cifar10 at scale paper, got mine, which holds another "
-        "experiment. Choose another folder."
-    )
-
-
 def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
     folder, _, _ = done
     options = ("--dataset", "cifar10", "--scale", "cpu-full", "--data", cifar)
-    result = run("train", *options, "--out", "mine", cwd=folder)
-    assert result.returncode == 2
-    assert "got mine, which holds another experiment" in result.stderr
+    for command in (("train",), ("reproduce", "table1")):
+        result = run(*command, *options, "--out", "mine", cwd=folder)
+        assert result.returncode == 2
+        assert "got mine, which holds another experiment" in result.stderr
     (folder / "mine" / "study.json").rename(folder / "kept.json")
     result = run("train", *options, "--out", "mine", cwd=folder)
     (folder / "kept.json").rename(folder / "mine" / "study.json")

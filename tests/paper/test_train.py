@@ -19,7 +19,7 @@ from snapsure.errors import InvalidInput
 from snapsure.kappas import SoftmaxResponse
 from snapsure.paper import data, recipes
 from snapsure.paper.data import Images
-from snapsure.paper.train import Parts, _Training, build, is_finished, open_logits, train
+from snapsure.paper.train import Parts, build, draw_batches, is_finished, open_logits, train
 from snapsure.scoring import score
 from snapsure.scoring._recorded import score_recorded
 from snapsure.training._epochs import read_history
@@ -106,21 +106,20 @@ def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
         assert (drops, rates[-1]) == (times, 0.1 / 2**times)
 
 
-def test_the_parts_of_a_pass_are_an_epoch_each(cifar, tmp_path, fabric):
+def test_the_parts_of_a_pass_are_an_epoch_each():
     """Two halves see each image of a pass once; the next pass is in another order."""
-    recipe = replace(TINY, parts=2, epochs=4)
-    training = _Training(recipe, load_parts(cifar), tmp_path, 0, fabric, *3 * [torch.nn.Identity()])
-    seen = [torch.cat(training.draw_batches(epoch)) for epoch in range(1, 5)]
-    used = len(training.labels) // recipe.batch * recipe.batch
+    n, recipe = 150, replace(TINY, parts=2, epochs=4)
+    seen = [torch.cat(draw_batches(recipe, n, 0, epoch)) for epoch in range(1, 5)]
+    used = n // recipe.batch * recipe.batch
     for first, second in (seen[:2], seen[2:]):
         both = torch.cat([first, second])
         assert len(both) == used == len(both.unique())
         assert abs(len(first) - len(second)) <= recipe.batch
     assert not torch.equal(seen[0], seen[2])
-    whole = replace(training, recipe=replace(recipe, parts=1))
-    assert torch.equal(torch.cat(whole.draw_batches(3)), torch.cat(seen[2:]))
+    whole = draw_batches(replace(recipe, parts=1), n, 0, 3)
+    assert torch.equal(torch.cat(whole), torch.cat(seen[2:]))
     with pytest.raises(InvalidInput, match="must fill 9 batches of 32 images, got 150 images"):
-        replace(training, recipe=replace(recipe, parts=9)).draw_batches(1)
+        draw_batches(replace(recipe, parts=9), n, 0, 1)
 
 
 def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):

@@ -66,13 +66,11 @@ class PaperTable(NamedTuple):
 def select_parts(what: str) -> list[str]:
     """Return the names of the parts that a word asks for."""
     known = [*TABLES, "figures"]
-    if what == "all":
-        return known
-    if what not in known:
+    if what not in (*known, "all"):
         raise InvalidInput(
             f"`what` must be one of {', '.join(known)} and all, got {what!r}. Choose one of these."
         )
-    return [what]
+    return known if what == "all" else [what]
 
 
 def compute(experiment: Experiment, names: Sequence[str]) -> dict[str, PaperTable]:
@@ -149,8 +147,8 @@ def tabulate_table1(experiment: Experiment) -> PaperTable:
 def _say_fewer(experiment: Experiment) -> str:
     """Say which k of table 1 ask for more snapshots than there are."""
     counts: dict[int, str] = {}  # of snapshots, and the first κ that has so many
-    for name in KAPPAS:
-        for table in [*experiment.of(name).values()][:1]:
+    for name, (table, *_), _ in _group(experiment):
+        if name in KAPPAS:
             counts.setdefault(len(AES(max(AVERAGED)).snapshots(table.epochs)), name)
     text = ""
     for count, name in counts.items():
@@ -176,21 +174,15 @@ def tabulate_table2(experiment: Experiment) -> PaperTable:
         theirs = ["", _theirs("paper", name)]
         for metric in (nll, brier):
             base, area = (
-                _mean(float(metric(one.p, one.errors)) for one in some)
-                for some in (final, averaged)
+                _mean(metric(one.p, one.errors) for one in some) for some in (final, averaged)
             )
             difference = mean_interval(
                 bootstrap_difference(metric, b.p, a.p, a.errors, resamples=RESAMPLES)
                 for a, b in zip(final, averaged, strict=True)
             )
-            gain = percent_saved(area, base)
-            content[name][metric.__name__] = {
-                "final": base,
-                "k30": area,
-                "gain": gain,
-                "difference": difference,
-            }
-            ours += [f"{base:.4f}", f"{area:.4f}", _percent(gain)]
+            part = {"final": base, "k30": area, "gain": percent_saved(area, base)}
+            content[name][metric.__name__] = {**part, "difference": difference}
+            ours += [f"{base:.4f}", f"{area:.4f}", _percent(part["gain"])]
             spread += ["", f"{signed(difference.low, 4)} … {signed(difference.high, 4)}", ""]
             if name in paper:
                 base, area = paper[name][metric.__name__]
@@ -220,9 +212,8 @@ def tabulate_table3(experiment: Experiment) -> PaperTable:
         methods=(FINAL, *COMPARED.values()),
         protocol=Splits(SPLITS, whole=False),
     )
-    paper = _read_paper(experiment, "table3_pes_softmax")
     theirs = {}
-    if paper:
+    if paper := _read_paper(experiment, "table3_pes_softmax"):
         area, averaged = ("{:.2f} ± {:.2f}".format(*paper[key]) for key in ("sr", "pes"))
         gain = _percent(paper["improvement_percent"])
         theirs = {"final": [area, ""], "pes_paper": [averaged, gain]}
@@ -282,24 +273,21 @@ def tabulate_saturation(experiment: Experiment) -> PaperTable:
     content: Content = {}
     rows = []
     for name, arithmetic in (("exact", np.float64), ("float32", np.float32)):
-        final, averaged, ones = [], [], []
-        for table in experiment.tables:
-            kappa = table.kappa("softmax").astype(arithmetic).astype(np.float64)
-            rounded = ScoreTable.from_kappa(kappa, table.errors, table.epochs)
-            final.append(_area(Final(), rounded))
-            averaged.append(_area(AES(), rounded))
-            ones.append(float((kappa[-1] == 1).mean()))
-        gain = percent_saved(_mean(averaged), _mean(final))
-        gains = [percent_saved(ours, base) for ours, base in zip(averaged, final, strict=True)]
-        content[name] = {
-            "ones": _mean(ones),
-            "final": _mean(final),
-            "k30": _mean(averaged),
-            "gain": gain,
-            "gains": gains,
-        }
-        areas = [thousandths(_mean(final)), thousandths(_mean(averaged))]
-        rows.append([name, f"{_mean(ones):.1%}", *areas, _percent(gain), _gains(gains)])
+        rounded = [
+            ScoreTable.from_kappa(
+                table.kappa("softmax").astype(arithmetic), table.errors, table.epochs
+            )
+            for table in experiment.tables
+        ]
+        ones = _mean((table.kappa("softmax")[-1] == 1).mean() for table in rounded)
+        areas = [[_area(make(), table) for table in rounded] for make in (Final, AES)]
+        final, averaged = map(_mean, areas)
+        gain = percent_saved(averaged, final)
+        gains = [percent_saved(ours, base) for base, ours in zip(*areas, strict=True)]
+        part = {"ones": ones, "final": final, "k30": averaged, "gain": gain, "gains": gains}
+        content[name] = part
+        cells = [f"{ones:.1%}", thousandths(final), thousandths(averaged), _percent(gain)]
+        rows.append([name, *cells, _gains(gains)])
     heads = ["softmax", "κ = 1.0", "final", "AES k=30", "gain", "gain of each, %"]
     title = f"Saturation: E-AURC ×10³ of an exact softmax and of float32 ({_describe(experiment)})"
     return PaperTable(content, _table(title, heads, rows))
@@ -342,17 +330,14 @@ TABLES: dict[str, Callable[[Experiment], PaperTable]] = {
 }
 
 
-def published() -> Content:
+def published() -> dict[str, Content]:
     """Return the paper's numbers, E-AURC × 10³."""
     text = resources.files("snapsure.paper").joinpath("published.json").read_text()
-    content: Content = json.loads(text)
-    return content
+    return json.loads(text)  # type: ignore[no-any-return]
 
 
 def _read_paper(experiment: Experiment, table: str) -> Content:
-    name = experiment.about["dataset"].removesuffix("-1k")
-    content: Content = published()[table].get(name, {})
-    return content
+    return published()[table].get(experiment.about["dataset"].removesuffix("-1k"), {})
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

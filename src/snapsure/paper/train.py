@@ -29,7 +29,6 @@ from snapsure.paper.recipes import Recipe
 from snapsure.scoring._recorded import RecordedLogits
 from snapsure.snapshots import EveryEpoch, Recorder, SnapshotStore
 from snapsure.training._epochs import (
-    History,
     describe_time_left,
     load_state,
     mix_seeds,
@@ -63,7 +62,7 @@ def train(
     """Train one network and record every epoch, or resume the training in `folder`."""
     torch.manual_seed(seed)
     network = build(recipe, parts)
-    optimizer = torch.optim.SGD(
+    optimizer: Any = torch.optim.SGD(
         [weights for weights in network.parameters() if weights.requires_grad],
         lr=recipe.learning_rate,
         momentum=recipe.momentum,
@@ -71,21 +70,94 @@ def train(
         weight_decay=recipe.weight_decay,
     )
     model, optimizer = fabric.setup(network, optimizer)
-    training = _Training(recipe, parts, folder, seed, fabric, network, model, optimizer)
-    done = training.resume()
+    precision = fabric.strategy.precision  # its scale of gradients
+    saved = {"network": network, "optimizer": optimizer, "precision": precision}
+
+    about = check_folder(recipe, parts, folder, seed, fabric)
+    _files.make_folder(folder)
+    history = load_state(folder, saved)
+    done = int(history[-1]["epoch"]) if history else 0
+    recorder = Recorder(folder / "snapshots", EveryEpoch())
+    if fabric.global_rank == 0:
+        _files.write_bytes(folder / _ABOUT, _json.text(about))
+        recorder.store.rewind(done)
+    fabric.barrier()
+
+    images = parts.train.first(recipe.images)
     for epoch in range(done + 1, recipe.epochs + 1):
         begin = time.monotonic()
-        entry = training.run_epoch(epoch)
+        entry: dict[str, float] = {"epoch": epoch}
+        entry |= _train_epoch(recipe, images, seed, epoch, fabric, model, optimizer)
         if fabric.global_rank == 0:
-            entry |= training.validate(epoch)
-            training.save({"epoch": epoch, **entry, "seconds": time.monotonic() - begin})
+            # In full precision, as scoring is. The logits give κ once y_hat is known.
+            logits, right = _predict(network, parts.test)
+            open_logits(folder).write(epoch, logits, parts.test.labels.numpy())
+            entry |= {"test_error": float((~right).mean()), "seconds": time.monotonic() - begin}
+            if epoch == recipe.epochs:
+                right = _predict(network, images.first(_ACCURACY))[1]
+                entry["training_accuracy"] = float(right.mean())
+            history.append(entry)
+            recorder.record(network, epoch)  # before what says that the epoch is done
+            save_state(folder, saved, history)
             show(
                 f"epoch {epoch} of {recipe.epochs}: loss {entry['loss']:.3f}, right in training "
                 f"{entry['running_accuracy']:.1%}, test error {entry['test_error']:.1%}, "
-                f"{describe_time_left(training.history, recipe.epochs)}"
+                f"{describe_time_left(history, recipe.epochs)}"
             )
         fabric.barrier()
-    return SnapshotStore(folder / "snapshots")
+    return recorder.store
+
+
+def _train_epoch(
+    recipe: Recipe,
+    images: Images,
+    seed: int,
+    epoch: int,
+    fabric: Fabric,
+    model: Any,
+    optimizer: Any,
+) -> dict[str, float]:
+    """Train on all images once, or on the part of them that is an epoch."""
+    rank = fabric.global_rank
+    own = torch.Generator().manual_seed(mix_seeds(seed, epoch, rank))
+    torch.manual_seed(mix_seeds(seed, epoch, rank, 1))  # dropout's
+    batches = draw_batches(recipe, len(images), seed, epoch, rank, fabric.world_size)
+    model.train()
+    loss, right, seen = 0.0, 0, 0
+    read = read_ahead(lambda rows: (images.pixels[rows], images.labels[rows]), batches)
+    for i, (pixels, labels) in enumerate(read):
+        rate = recipe.rate(epoch - 1 + i / len(batches))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        moved = recipe.augmentation(fabric.to_device(pixels), own)
+        labels = fabric.to_device(labels)
+        logits = model(moved)
+        cost = functional.cross_entropy(logits, labels)
+        optimizer.zero_grad()
+        fabric.backward(cost)
+        optimizer.step()
+        loss += float(cost.detach()) * len(labels)
+        right += int((logits.argmax(dim=1) == labels).sum())
+        seen += len(labels)
+    return {"learning_rate": rate, "loss": loss / seen, "running_accuracy": right / seen}
+
+
+def draw_batches(
+    recipe: Recipe, n: int, seed: int, epoch: int, rank: int = 0, world: int = 1
+) -> Sequence[Tensor]:
+    """Return the images of a process's batches; the first epoch of a pass shuffles it."""
+    part = (epoch - 1) % recipe.parts
+    shared = torch.Generator().manual_seed(mix_seeds(seed, epoch - part))
+    order = torch.randperm(n, generator=shared)[rank::world]
+    size = max(1, min(recipe.batch, n) // world)
+    batches = torch.split(order[: n // world // size * size], size)
+    if len(batches) < recipe.parts:
+        raise InvalidInput(
+            f"the training set must fill {recipe.parts} batches of {size} images, got {n} images. "
+            "Take a larger set, or another scale."
+        )
+    first, end = (len(batches) * i // recipe.parts for i in (part, part + 1))
+    return batches[first:end]
 
 
 def check_folder(
@@ -144,96 +216,3 @@ def _predict(network: nn.Module, images: Images) -> tuple[NDArray[np.float32], B
         ]
     logits: NDArray[np.float32] = torch.cat(parts).numpy()
     return logits, logits.argmax(axis=1) == images.labels.numpy()
-
-
-@dataclass
-class _Training:
-    """The state of one training, in one of its processes."""
-
-    recipe: Recipe
-    parts: Parts
-    folder: Path
-    seed: int
-    fabric: Fabric
-    network: nn.Module  # the bare one …
-    model: Any  # … and as Fabric runs it
-    optimizer: Any
-
-    def __post_init__(self) -> None:
-        _files.make_folder(self.folder)
-        self.history: History = []
-        self.recorder = Recorder(self.folder / "snapshots", EveryEpoch())
-        images = self.parts.train.first(self.recipe.images)
-        self.pixels, self.labels = images.pixels, images.labels
-        self.saved = {
-            "network": self.network,
-            "optimizer": self.optimizer,
-            "precision": self.fabric.strategy.precision,  # its scale of gradients
-        }
-
-    def resume(self) -> int:
-        """Resume from what is in the folder; return the last epoch done."""
-        about = check_folder(self.recipe, self.parts, self.folder, self.seed, self.fabric)
-        self.history = load_state(self.folder, self.saved)
-        done = int(self.history[-1]["epoch"]) if self.history else 0
-        if self.fabric.global_rank == 0:
-            _files.write_bytes(self.folder / _ABOUT, _json.text(about))
-            self.recorder.store.rewind(done)
-        self.fabric.barrier()
-        return done
-
-    def run_epoch(self, epoch: int) -> dict[str, float]:
-        """Train on all images once, or on the part of them that is an epoch."""
-        own = torch.Generator().manual_seed(mix_seeds(self.seed, epoch, self.fabric.global_rank))
-        torch.manual_seed(mix_seeds(self.seed, epoch, self.fabric.global_rank, 1))  # dropout's
-        batches = self.draw_batches(epoch)
-        self.model.train()
-        loss, right, seen = 0.0, 0, 0
-        read = read_ahead(lambda rows: (self.pixels[rows], self.labels[rows]), batches)
-        for i, (pixels, labels) in enumerate(read):
-            rate = self.recipe.rate(epoch - 1 + i / len(batches))
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-            images = self.recipe.augmentation(self.fabric.to_device(pixels), own)
-            labels = self.fabric.to_device(labels)
-            logits = self.model(images)
-            cost = functional.cross_entropy(logits, labels)
-            self.optimizer.zero_grad()
-            self.fabric.backward(cost)
-            self.optimizer.step()
-            loss += float(cost.detach()) * len(labels)
-            right += int((logits.argmax(dim=1) == labels).sum())
-            seen += len(labels)
-        return {"learning_rate": rate, "loss": loss / seen, "running_accuracy": right / seen}
-
-    def draw_batches(self, epoch: int) -> Sequence[Tensor]:
-        """Return the images of this process's batches; the first epoch of a pass shuffles it."""
-        rank, world, parts = self.fabric.global_rank, self.fabric.world_size, self.recipe.parts
-        part = (epoch - 1) % parts
-        shared = torch.Generator().manual_seed(mix_seeds(self.seed, epoch - part))
-        order = torch.randperm(len(self.labels), generator=shared)[rank::world]
-        size = max(1, min(self.recipe.batch, len(self.labels)) // world)
-        batches = torch.split(order[: len(self.labels) // world // size * size], size)
-        if len(batches) < parts:
-            raise InvalidInput(
-                f"the training set must fill {parts} batches of {size} images, got "
-                f"{len(self.labels)} images. Take a larger set, or another scale."
-            )
-        first, end = (len(batches) * i // parts for i in (part, part + 1))
-        return batches[first:end]
-
-    def validate(self, epoch: int) -> dict[str, float]:
-        """Write the test set's logits, which give κ once y_hat is known; return the error."""
-        # In full precision, as scoring is.
-        logits, right = _predict(self.network, self.parts.test)
-        open_logits(self.folder).write(epoch, logits, self.parts.test.labels.numpy())
-        return {"test_error": float((~right).mean())}
-
-    def save(self, entry: dict[str, float]) -> None:
-        """Record the epoch: the snapshot first, and last what says that it is done."""
-        if entry["epoch"] == self.recipe.epochs:
-            images = Images(self.pixels[:_ACCURACY], self.labels[:_ACCURACY])
-            entry["training_accuracy"] = float(_predict(self.network, images)[1].mean())
-        self.history.append(entry)
-        self.recorder.record(self.network, int(entry["epoch"]))
-        save_state(self.folder, self.saved, self.history)
