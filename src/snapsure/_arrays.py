@@ -3,7 +3,7 @@
 import hashlib
 import io
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 
@@ -32,10 +32,7 @@ def write(path: Path, values: Array) -> str:
 def read(path: Path, sha256: str | None, remedy: str) -> Array:
     """Read an array whose file must have this SHA-256; None skips the check.
 
-    Raises
-    ------
-    CorruptFile
-        If the file cannot be read or has other bytes. `remedy` is an instruction for the message.
+    `remedy` is an instruction for the message.
     """
     try:
         content = path.read_bytes()
@@ -43,19 +40,19 @@ def read(path: Path, sha256: str | None, remedy: str) -> Array:
         raise _corrupt(path, f"one that cannot be read ({error})", remedy) from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise _corrupt(path, "other bytes (its SHA-256 differs)", remedy)
-    try:
-        values: Array = np.load(io.BytesIO(content), allow_pickle=False)
-    except Exception as error:  # NumPy raises many kinds for damaged bytes
-        raise _corrupt(path, f"one that cannot be read ({error})", remedy) from None
-    return values
+    return _load(path, io.BytesIO(content), None, remedy)
 
 
 def map_file(path: Path, sha256: str, remedy: str, mode: Literal["r", "c"] = "r") -> Array:
     """Check the same, and map the array: it may be larger than memory."""
     _files.check_sha256(path, sha256, remedy)
+    return _load(path, path, mode, remedy)
+
+
+def _load(path: Path, file: Path | BinaryIO, mode: Literal["r", "c"] | None, remedy: str) -> Array:
     try:
-        values: Array = np.load(path, mmap_mode=mode, allow_pickle=False)
-    except Exception as error:
+        values: Array = np.load(file, mmap_mode=mode, allow_pickle=False)
+    except Exception as error:  # NumPy raises many kinds for damaged bytes
         raise _corrupt(path, f"one that cannot be read ({error})", remedy) from None
     return values
 

@@ -47,14 +47,12 @@ def replacing(path: Path, before: Callable[[], object] | None = None) -> Iterato
             temporary.unlink(missing_ok=True)
         if not isinstance(error, OSError) or isinstance(error, StorageError):
             raise
-        whole = "What was there before is unchanged."
+        what = f"{path.name} in {path.parent}"
+        message = cannot_write(what, error).strerror
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(
-                error.errno,
-                f"No space left to write {path.name} in {path.parent}. Free some and write it "
-                f"again. {whole}",
-            ) from None
-        raise cannot_write(f"{path.name} in {path.parent}", error, f" {whole}") from None
+            message = f"No space left to write {what}. Free some and write it again."
+        message = f"{message} What was there before is unchanged."
+        raise StorageError(error.errno, message) from None
 
 
 def _open_locked(temporary: Path) -> BinaryIO:
@@ -149,13 +147,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def claim(folder: Path, mark: str, argument: str, of: str) -> bool:
-    """Make a folder, or take an empty one or one with a file `mark`; return whether it has it.
-
-    Raises
-    ------
-    InvalidInput
-        If the folder holds anything else, which is left alone.
-    """
+    """Make a folder, or take an empty one or one with a file `mark`; return whether it has it."""
     make_writable(folder)
     marked = (folder / mark).exists()
     if not marked and any(folder.iterdir()):
@@ -217,12 +209,10 @@ def writing(what: str) -> Iterator[None]:
         raise cannot_write(what, error) from None
 
 
-def cannot_write(what: str, error: OSError, rest: str = "") -> StorageError:
+def cannot_write(what: str, error: OSError) -> StorageError:
     """Make the error for what the system refuses to write."""
-    return StorageError(
-        error.errno,
-        f"Cannot write {what} ({error.strerror}). Choose a folder that you can write to.{rest}",
-    )
+    message = f"Cannot write {what} ({error.strerror}). Choose a folder that you can write to."
+    return StorageError(error.errno, message)
 
 
 def is_plain(name: object) -> bool:
@@ -235,13 +225,7 @@ def is_plain(name: object) -> bool:
 
 
 def refuse_bomb(path: Path, unpacked: int, remedy: str) -> None:
-    """Refuse a file made to fill the memory: one that unpacks to far more than its size.
-
-    Raises
-    ------
-    UnsafeFile
-        If it unpacks to more than a hundred times its size, and more than 256 MiB.
-    """
+    """Refuse a file made to fill the memory: one that unpacks to far more than its size."""
     size = path.stat().st_size
     if unpacked > max(_SMALL, _RATIO * size):
         raise UnsafeFile(

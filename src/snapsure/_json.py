@@ -31,15 +31,7 @@ def write(path: str | Path, kind: str, content: dict[str, Any]) -> None:
 
 
 def read(path: str | Path, kind: str, type_: type[T]) -> T:
-    """Read what `write` wrote.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no file.
-    CorruptFile
-        If the file is something else, or damaged.
-    """
+    """Read what `write` wrote."""
     what, remedy = f"a saved {kind}", "restore it, or save it again"
     try:
         content = load(path, what, dict[str, Any], remedy)
@@ -51,13 +43,7 @@ def read(path: str | Path, kind: str, type_: type[T]) -> T:
 
 
 def text(content: dict[str, Any]) -> bytes:
-    """Encode as JSON, with the hash of the content.
-
-    Raises
-    ------
-    InvalidInput
-        If it could not be read again: NaN, infinity, or text that is not Unicode.
-    """
+    """Encode as JSON, with the hash of the content; refuse what could not be read again."""
     plain = json.loads(json.dumps(content))  # as it will be read: keys are strings
     encoded = json.dumps({**plain, HASH: digest(plain)}, indent=1).encode()
     try:
@@ -76,16 +62,9 @@ def digest(content: Any) -> str:
 
 
 def load(path: str | Path, what: str, type_: type[T], remedy: str) -> T:
-    """Read what `text` encoded, without the hash.
+    """Read what `text` encoded, without the hash; without a file, raise FileNotFoundError.
 
     `what` completes "must be …" and `remedy` is an instruction, both for the message.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no file.
-    CorruptFile
-        If the file is damaged, or does not hold what the type says.
     """
     try:
         encoded = Path(path).read_bytes()

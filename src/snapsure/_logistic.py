@@ -38,14 +38,8 @@ def fit_logistic(
 ) -> Floats:
     """Return the coefficients that minimise the log-loss plus Σ penalty · coefficient² / 2.
 
-    Parameters
-    ----------
-    features : (n, d), or (m, n, d) for m fits to one target
-        With a column of ones for an intercept.
-    target : (n,), anywhere in [0, 1]
-    penalty : (d,)
-    start : (m, d), optional
-        Where to start instead of 0: the result is the same, sooner.
+    Features are (n, d), or (m, n, d) for m fits to one target (n,), which is anywhere in [0, 1].
+    From `start` (m, d) instead of 0 the result is the same, sooner.
     """
     if features.ndim == 2:
         alone: Floats = fit_logistic(features[None], target, penalty)[0]

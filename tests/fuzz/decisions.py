@@ -8,7 +8,7 @@ from scipy.special import log_softmax
 
 from snapsure import AES, LES, PES, Monitor, Platt, ScoreTable, Threshold, eaurc
 from snapsure.estimators import SPTD, BestSnapshot, MaxLogitPNorm, Temperature
-from tests.fuzz.judge import Wrong, column, near, outcome, shape_of
+from tests.fuzz.judge import Wrong, column, near, outcome, shape_of, taken
 from tests.fuzz.metrics import LARGEST, SCORES, UNIT
 from tests.fuzz.zoo import exact, pick
 from tests.support.reference import slow_pes, slow_pes_confidence, slow_pnorm
@@ -36,14 +36,13 @@ def tables(rng):
     )
     whole = column(classes, shape[1]) and all(map(_fits, classes))
     fine = in_unit(k, shape) and whole
-    table = outcome(
+    table = taken(
         lambda: ScoreTable({"own": kappa}, np.zeros(shape, int), y),
-        must=plain_k and plain_y and fine,
+        fine=fine,
+        plain=plain_k and plain_y,
     )
     if table is None:
         return
-    if not fine:
-        raise Wrong(f"a table took {kappa!r}, {y!r}")
     if table.kappa("own").tolist() != rounded(k) or table.y.tolist() != [int(c) for c in classes]:
         raise Wrong(f"a table changed {kappa!r}, {y!r}")
 
@@ -71,10 +70,8 @@ def of_kappa(rng, n=None):
     kappa, k, plain_k = pick(rng, shape, UNIT)
     errors, e, plain_e = pick(rng, shape[1:], ("bits",))
     fine = in_unit(k, shape) and column(e, shape[1]) and set(e) <= {0, 1}
-    table = outcome(lambda: ScoreTable.from_kappa(kappa, errors), must=plain_k and plain_e and fine)
-    if table is not None and not fine:
-        raise Wrong(f"a table took {kappa!r}, {errors!r}")
-    return table, k, e
+    make = lambda: ScoreTable.from_kappa(kappa, errors)  # noqa: E731
+    return taken(make, fine=fine, plain=plain_k and plain_e), k, e
 
 
 def estimators(rng):
@@ -118,13 +115,11 @@ def disagreements(rng):
     shape = int(rng.integers(1, 5)), int(rng.integers(1, 6))
     labels, exact, plain = pick(rng, shape, ("classes", "bits", "classes", "special"))
     whole = shape_of(exact) == shape and all(_fits(each) for row in exact for each in row)
-    table = outcome(
-        lambda: ScoreTable({"softmax": np.full(shape, 0.5)}, labels), must=plain and whole
+    table = taken(
+        lambda: ScoreTable({"softmax": np.full(shape, 0.5)}, labels), fine=whole, plain=plain
     )
     if table is None:
         return
-    if not whole:
-        raise Wrong(f"a table took {labels!r}")
     weights = [Fraction(t, shape[0]) ** 2 for t in range(1, shape[0] + 1)]
     ours = SPTD().confidence(table)
     for i, one in enumerate(ours):
@@ -143,12 +138,11 @@ def of_logits(rng):
     held = np.array(rounded(z)) if fine else np.zeros((n, classes))
     y = rng.integers(-1, classes, n)
     y_hat = held.argmax(axis=1)
-    table = outcome(
+    table = taken(
         lambda: ScoreTable({"softmax": np.full((1, n), 0.5)}, y_hat[None], y, logits=logits),
-        must=plain and fine,
+        fine=fine,
+        plain=plain,
     )
-    if table is not None and not fine:
-        raise Wrong(f"a table took {logits!r}")
     return table, held, y
 
 

@@ -22,6 +22,14 @@ def outcome(call, *, must):
         return None
 
 
+def taken(call, *, fine, plain):
+    """What came out of a call that takes what is fine; it may refuse it where it is not plain."""
+    found = outcome(call, must=plain and fine)
+    if found is not None and not fine:
+        raise Wrong(f"took what is not in order, and got {found}")
+    return found
+
+
 def near(ours, exact, *, size=1.0, rel=1e-9):
     """Refuse a number that is off by more than rounding, beside what was added up."""
     if exact is None:

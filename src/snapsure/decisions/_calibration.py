@@ -39,12 +39,6 @@ class Platt:
     perfectly), the targets are Platt's: (right + 1) / (right + 2) and 1 / (wrong + 2) instead of 1
     and 0. A constant κ gives the share of right answers.
 
-    Attributes
-    ----------
-    coef_ : (slope, intercept)
-    log_odds_ : bool
-        Whether they apply to the log-odds of κ.
-
     Examples
     --------
     >>> platt = Platt().fit([0.9, 0.8, 0.6, 0.4, 0.3], [0, 0, 1, 0, 1])
@@ -64,7 +58,7 @@ class Platt:
 
     @property
     def log_odds_(self) -> bool:
-        """Whether they apply to the log-odds of κ."""
+        """Whether slope and intercept apply to the log-odds of κ."""
         return self.as_dict()["log_odds"]
 
     def fit(self, kappa: ArrayLike, errors: ArrayLike) -> "Platt":

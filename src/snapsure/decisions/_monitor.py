@@ -321,12 +321,7 @@ class Monitor:
         Whether and when a label comes back must not depend on whether the answer was right: send a
         random part of the accepted answers to review, not only those that draw complaints.
 
-        Parameters
-        ----------
-        confidence : (n,) or one number
-            The confidence of these answers. Those that were not accepted do not count.
-        errors : (n,) or one number
-            0 (right), 1 (wrong), NaN or None where the label is still unknown.
+        Arguments are as for `update`. Answers that were not accepted do not count.
 
         Examples
         --------

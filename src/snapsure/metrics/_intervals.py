@@ -197,8 +197,7 @@ def leave_one_out(metric: Metric, kappa: Scores, errors: Bools) -> Floats:
     n = errors.size
     if n == 1:
         return np.zeros(1)
-    order, is_new = rank_by_kappa(kappa, errors)
-    start = np.flatnonzero(is_new)
+    order, start = rank_by_kappa(kappa, errors)
     end = np.append(start[1:], n)
     wrong = np.add.reduceat(errors[order].astype(np.int64), start)
 

@@ -60,37 +60,34 @@ class TieGroups(NamedTuple):
 
 def tie_groups(kappa: Scores, losses: Array) -> TieGroups:
     """Return all thresholds, how many examples each accepts, and the loss it lets through."""
-    order, is_new = rank_by_kappa(kappa, losses)
-    end = np.append(np.flatnonzero(is_new)[1:], order.size)
+    order, start = rank_by_kappa(kappa, losses)
+    end = np.append(start[1:], order.size)
     loss = np.cumsum(losses[order], dtype=np.int64 if losses.dtype == np.bool_ else np.float64)
     theta = kappa[order[end - 1]].astype(np.float64) + 0.0
     return TieGroups(theta, end, loss[end - 1].astype(np.float64))
 
 
-def rank_by_kappa(kappa: Scores, losses: Array) -> tuple[Ints, Bools]:
-    """Return the order, most confident first, and where in it a new κ starts.
+def rank_by_kappa(kappa: Scores, losses: Array) -> tuple[Ints, Ints]:
+    """Return the order, most confident first, and the places in it where a new κ starts.
 
     Tied examples are ordered by their loss: the rounding of a sum depends on its order, and must
     not depend on the order of the rows.
     """
     order = np.argsort(-kappa)
-    is_new = np.empty(order.size, dtype=np.bool_)
-    is_new[0] = True
     ranked = kappa[order]
-    np.not_equal(ranked[1:], ranked[:-1], out=is_new[1:])
-    if not is_new.all():
+    start = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
+    if start.size < order.size:
         order = np.lexsort((losses, -kappa))
-    return order, is_new
+    return order, start
 
 
 def expected_losses(kappa: Scores, losses: Array) -> Floats:
     """Return losses, most confident first; each tied example takes the mean of its group."""
-    order, is_new = rank_by_kappa(kappa, losses)
+    order, first = rank_by_kappa(kappa, losses)
     ranked = losses[order]
-    if is_new.all():
+    if first.size == order.size:
         return ranked
 
-    first = np.flatnonzero(is_new)
     size = np.diff(first, append=ranked.size)
     mean = np.add.reduceat(ranked, first) / size
     # Equal losses must keep their value to the last bit, so that a perfect ranking has excess 0.

@@ -178,8 +178,7 @@ def make_resampler(metric: Metric, kappa: Array, losses: Losses) -> Resampler:
 def _resample_area(metric: Metric, kappa: Array, errors: Bools) -> Callable[[DrawCounts], Floats]:
     """Return a function that computes an area of 0/1 errors from counts."""
     n = errors.size
-    order, is_new = rank_by_kappa(kappa, errors)
-    first = np.flatnonzero(is_new)
+    order, first = rank_by_kappa(kappa, errors)
     size = np.diff(first, append=n)
     wrong = np.add.reduceat(errors[order].astype(np.int64), first)
     is_mixed = (wrong > 0) & (wrong < size)

@@ -32,20 +32,9 @@ def render_log(
     name: str = "confidence",
     origin: Mapping[str, Any] | None = None,
 ) -> str:
-    """Render a page about a threshold that promises a risk, and the log it was made from.
+    """Render a page about a threshold that promises a risk, and the labelled log it was made from.
 
-    Parameters
-    ----------
-    confidence, wrong : (n,)
-        The log: answers that are known to be right or wrong.
-    threshold : Threshold
-        Made from the log by `Threshold.at_risk`.
-    groups : (n,), optional
-        The group of each answer, if the threshold has one per group.
-    name : str
-        What the log calls the confidence.
-    origin : mapping, optional
-        Where the log comes from; listed at the end of the page.
+    `name` is what the log calls the confidence, and `origin` is listed at the end of the page.
     """
     assert threshold.risk is not None
     assert threshold.delta is not None
