@@ -70,6 +70,14 @@ def test_what_has_no_hash_is_refused(tmp_path, text):
         _json.load(tmp_path / "a.json", "a thing", Content, "restore it")
 
 
+def test_what_killed_writes_of_the_file_left_is_removed(tmp_path):
+    theirs = tmp_path / ".partial-0123456789ab-b.json"
+    for path in (theirs, tmp_path / ".partial-0123456789ab-a.json"):
+        path.write_text("half")
+    _json.write(tmp_path / "a.json", "Thing", GOOD)
+    assert {*tmp_path.iterdir()} == {theirs, tmp_path / "a.json"}
+
+
 def test_another_kind_or_no_file(tmp_path):
     path = tmp_path / "a.json"
     with pytest.raises(InvalidInput, match="got no file"):

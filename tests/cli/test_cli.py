@@ -1,5 +1,6 @@
 """The commands as a person runs them: real processes."""
 
+import io
 import json
 import re
 import signal
@@ -7,12 +8,15 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from snapsure import ScoreTable, SnapshotStore, evaluate
+from snapsure.cli._app import step_printer
 from snapsure.evaluation import Splits, confidences
 from snapsure.kappas import registry
 from tests.support import processes
@@ -64,6 +68,26 @@ def test_help_ends_with_an_example(command):
 
 def test_alone_it_says_what_to_try_first():
     assert "snapsure demo" in run().stdout
+
+
+@pytest.mark.parametrize("command", [(), ("--version",), ("evaluate", "table", "--json")])
+def test_an_output_that_is_full(tmp_path, command):
+    simulated(n=300).save(tmp_path / "table")
+    words = [sys.executable, "-m", "snapsure", *command]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (
+        result.stderr == "snapsure: Cannot write the output (no space left). Send it elsewhere.\n"
+    )
+    assert result.returncode == 2
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
+    console = Console(file=io.StringIO(), width=80)
+    step_printer(console)("Saved as a[/b]")
+    assert "Saved as a[/b]" in console.file.getvalue()
+    simulated(n=300).save(tmp_path / "a[" / "b]")
+    assert "Traceback" not in run("compare", "a[/b]", "--resamples", "2000", cwd=tmp_path).stderr
 
 
 def test_a_broken_package_gives_a_sentence(tmp_path):

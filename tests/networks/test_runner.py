@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import Ensemble, MCDropout, SnapshotStore, SoftmaxResponse
+from snapsure import Ensemble, MCDropout, Predictor, SnapshotStore, SoftmaxResponse
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
+from snapsure.estimators import Final
 from snapsure.networks._data import Rows, split
 from snapsure.networks._runner import Runner, group_epochs, mean_kappa, vote
 from snapsure.testing import small_network
@@ -202,6 +203,7 @@ def test_tensors_without_rows_of_numbers_are_refused(store, make, kind):
         lambda: Rows.of((inputs, None), "batch"),
         lambda: Rows.of({"x": inputs}, "batch"),
         lambda: split([inputs, [0]], "batch"),
+        lambda: Predictor(small_network(), store, Final())(inputs),
     ):
         with refuses(InvalidInput, "`batch` must hold dense tensors", f"got a {kind}", "to_dense"):
             read()

@@ -109,6 +109,8 @@ def test_refusals(deployed, tmp_path):
         Predictor.fit(digits.model(), digits.store, table, kappa="margin")
     with pytest.raises(InvalidInput, match="`passes` must be a whole number ≥ 1"):
         Predictor.fit(digits.model(), digits.store, table, passes=0)
+    with pytest.raises(InvalidInput, match=r"`classes` must name all classes, 10 or more.* got 9"):
+        Predictor.fit(digits.model(), digits.store, table, classes=list("abcdefghi"))
     with pytest.raises(Infeasible):
         Predictor.fit(digits.model(), digits.store, table, risk=1e-4)
     right = ScoreTable.from_kappa(np.full((2, 50), 0.5), np.zeros(50))

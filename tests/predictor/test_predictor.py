@@ -1,8 +1,11 @@
 """New inputs give the numbers of the score table, to the last bit, however they come."""
 
 import copy
+import os
 import pickle
+import signal
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -26,6 +29,7 @@ from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from snapsure.estimators import SPTD, Final, Temperature
 from snapsure.kappas import Margin
 from snapsure.predictor import _scorer
+from tests.support import processes
 from tests.support.deployed import ESTIMATORS, fitted
 
 
@@ -264,6 +268,39 @@ def test_many_threads(deployed):
     for thread in threads:
         thread.join()
     assert found == [[one] * 5 for one in expected]
+
+
+def test_masks_are_its_own_in_other_threads_and_after_a_fork(tmp_path):
+    """Threads of several predictors share one generator, and a fork may come during a pass."""
+    store, model = SnapshotStore(tmp_path), nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))
+    store.save(model, 1)
+    kappas = [MCDropout(passes=10, seed=seed) for seed in (0, 1)]
+    predictors = [Predictor(model, store, AES(), kappa=kappa) for kappa in kappas]
+    x = torch.rand(20, 6)
+    expected = [predictor(x).confidence.tolist() for predictor in predictors]
+    found, done = [[], []], threading.Event()
+
+    def answer(i):
+        while not done.is_set() or len(found[i]) < 5:
+            found[i].append(predictors[i](x).confidence.tolist())
+
+    threads = [threading.Thread(target=answer, args=(i,)) for i in (0, 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+                child = os.fork()
+            if child == 0:
+                signal.alarm(processes.LONG)
+                os._exit(predictors[0](x).confidence.tolist() != expected[0])
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert all(one == expected[i] for i in (0, 1) for one in found[i])
 
 
 def test_a_model_that_changes_its_input_gets_its_own(deployed):

@@ -63,6 +63,13 @@ def test_the_page_has_the_notices_of_all_libraries_that_it_contains(page_file):
     assert not [name for name in libraries if not re.search(rf"(?<![\w-]){name}(?![\w-])", notices)]
 
 
+def test_text_that_is_not_unicode_is_refused(table, tmp_path):
+    report = Report(table, title="odd \ud800")
+    with pytest.raises(InvalidInput, match=r"Unicode text, got '\\ud800' in .*odd.*UTF-8"):
+        report.save(tmp_path / "page.html")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_one_file_of_bounded_size_that_names_no_address(table, page_file):
     text = Report(table).html()
     assert len(text.encode()) < 2 * MEGABYTE
@@ -404,6 +411,7 @@ def test_examples_as_rows_of_a_table(table):
     [
         ({"images": np.zeros((3, 8, 8))}, r"`images`.*n = 900.*\(3, 8, 8\).*in their order"),
         ({"images": np.zeros((900, 8, 8, 2))}, r"`images`.*\(900, 8, 8, 2\)"),
+        ({"images": np.zeros((900, 0, 8))}, r"`images`.*none of them 0.*\(900, 0, 8\)"),
         ({"images": np.full((900, 8, 8), np.nan)}, "`images`.*NaN.*Replace"),
         ({"images": np.full((900, 8, 8), "x")}, "`images`.*<U1.*Convert"),
         ({"texts": ["one"]}, "`texts`.*900.*got 1"),

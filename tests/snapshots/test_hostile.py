@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from snapsure import Recorder, SnapshotStore, score
+from snapsure import SnapshotStore
 from snapsure.cli import _data
-from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
+from snapsure.errors import CorruptFile, UnsafeFile
 from snapsure.evaluation._archive import open_contest, write_manifest
 from snapsure.table._packed import unpack
 from tests.support.refusals import refuses
@@ -211,18 +211,3 @@ def test_of_a_keras_file_only_the_weights_are_read(tmp_path):
     state = SnapshotStore.adopt(tmp_path).load(1)
     assert list(state) == ["layers/dense/vars/0"]
     assert torch.equal(state["layers/dense/vars/0"], torch.ones(2, 3))
-
-
-@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
-def test_paths_that_no_file_system_takes(path, tmp_path):
-    store = SnapshotStore(tmp_path / "run")
-    store.save(nn.Linear(3, 2), 1)
-    for argument, use in (
-        ("path", lambda: SnapshotStore(path)),
-        ("path", lambda: Recorder(path)),
-        ("folder", lambda: SnapshotStore.adopt(path)),
-        ("snapshots", lambda: score(nn.Linear(3, 2), path, torch.ones(2, 3))),
-        ("out", lambda: score(nn.Linear(3, 2), store, torch.ones(2, 3), out=path)),
-    ):
-        with refuses(InvalidInput, f"`{argument}` must be a path", "Check the path"):
-            use()

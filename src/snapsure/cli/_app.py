@@ -1,5 +1,6 @@
 """What all commands share: the application, how errors become sentences, how progress shows."""
 
+import errno
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from snapsure.errors import SnapsureError
@@ -89,7 +91,8 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib import metadata
 
-        typer.echo(f"snapsure {metadata.version('snapsure')}")
+        with report_errors():
+            typer.echo(f"snapsure {metadata.version('snapsure')}")
         raise typer.Exit
 
 
@@ -105,7 +108,8 @@ def main(
 ) -> None:
     """Which of my classifier's predictions can I trust?"""
     if context.invoked_subcommand is None:
-        typer.echo(_FIRST)
+        with report_errors():
+            typer.echo(_FIRST)
 
 
 def step_printer(console: Console) -> Callable[[str], None]:
@@ -113,9 +117,8 @@ def step_printer(console: Console) -> Callable[[str], None]:
     start = time.monotonic()
 
     def show(step: str) -> None:
-        console.print(
-            f"[dim]{time.monotonic() - start:5.0f} s[/dim]  {step}", highlight=False, soft_wrap=True
-        )
+        seconds = f"[dim]{time.monotonic() - start:5.0f} s[/dim]"
+        console.print(f"{seconds}  {escape(step)}", highlight=False, soft_wrap=True)
 
     return show
 
@@ -153,8 +156,12 @@ def report_errors(resume: str = "run the same command again") -> Iterator[None]:
             message = f"{error}. Install it: pip install 'snapsure[{extra}]'"
         typer.echo(f"snapsure: {message}", err=True)
         raise typer.Exit(2) from None
+    except BrokenPipeError:  # whoever reads has read enough, and typer ends quietly
+        raise
     except (SnapsureError, OSError) as error:
-        typer.echo(f"snapsure: {error}", err=True)
+        is_full = type(error) is OSError and (error.errno, error.filename) == (errno.ENOSPC, None)
+        full = "Cannot write the output (no space left). Send it elsewhere."
+        typer.echo(f"snapsure: {full if is_full else error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo(f"snapsure: interrupted. To resume, {resume}.", err=True)

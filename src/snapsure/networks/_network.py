@@ -10,7 +10,9 @@ and stays off.
 import copy
 import inspect
 import math
+import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -25,6 +27,13 @@ from snapsure.networks._forward import Forward, Reader, Sampling, Snapshot
 from snapsure.networks._trace import Replay, Trace, clone, trace
 from snapsure.snapshots._weights import unwrap
 
+# Masks are drawn from PyTorch's one generator, and a network that is watched holds the state of its
+# pass: one thread at a time. A fork waits for the pass that runs, and so finds a network at rest.
+TURN = threading.RLock()
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(
+        before=TURN.acquire, after_in_parent=TURN.release, after_in_child=TURN.release
+    )
 _ABOUT_TYPES = re.compile(r"\b(d?types?|scalar type)\b")
 
 
@@ -160,7 +169,8 @@ class Pass(Forward):
         network, device = self._network, self._network.device
         play = self._replays[sampling.layers].play(sampling.p, row_count(self._inputs))
         devices = [device] if device.type == "cuda" else []
-        with play, torch.random.fork_rng(devices=devices):  # the caller's generator stays as it is
+        # The caller's generator stays as it is.
+        with TURN, play, torch.random.fork_rng(devices=devices):
             torch.manual_seed(sampling.seed)
             for _ in range(sampling.passes):
                 yield network.check(network.call(self._inputs))

@@ -129,6 +129,7 @@ def answer(folder: Path, words: Sequence[str], console: Console) -> None:
             f"         {word:16} {names[label]:8} right with probability {confidence:4.0%}: "
             f"{decision}",
             highlight=False,
+            markup=False,
         )
 
 

@@ -20,7 +20,7 @@ from snapsure.estimators import Estimator
 from snapsure.estimators._base import refuse_no_table
 from snapsure.estimators.registry import AVERAGED
 from snapsure.kappas import Kappa, SoftmaxResponse, registry
-from snapsure.networks._data import Rows, is_words
+from snapsure.networks._data import Rows, is_words, refuse_unusual
 from snapsure.networks._factory import make_network
 from snapsure.networks._network import call, find_device
 from snapsure.predictor._scorer import Scorer
@@ -236,6 +236,12 @@ class Predictor:
         made = partial(make_network, model) if isinstance(model, str) else model
         store = open_snapshots(snapshots, made)
         _refuse_other_snapshots(table, store)
+        known = 1 + max(int(table.labels.max()), -1 if table.y is None else int(table.y.max()))
+        if classes is not None and len(classes := _read_names(classes)) < known:
+            raise InvalidInput(
+                f"`classes` must name all classes, {known} or more by the table, got "
+                f"{len(classes)} names. Give all of them, in order."
+            )
         choice = choose(
             table,
             kappa=kappa,
@@ -409,7 +415,8 @@ class Predictor:
             )
 
     def _explain(self, batch: Any, error: Exception) -> None:
-        """Say what to pass, where the batch is text, or one input without its first axis."""
+        """Say what to pass, where the batch is odd, text, or one input without its first axis."""
+        refuse_unusual(batch, "batch")
         if is_words(batch):
             raise InvalidInput(
                 f"`batch` must be what the network takes, got strings, on which it failed "
@@ -447,7 +454,7 @@ class Predictor:
         """
         from snapsure.predictor import _folder
 
-        _folder.save(self, Path(folder))
+        _folder.save(self, _validate.path(folder, "folder"))
 
     @classmethod
     def load(
@@ -492,7 +499,7 @@ class Predictor:
         from snapsure.predictor import _folder
 
         options = {"memory": memory, "device": device, "check_inputs": check_inputs}
-        return _folder.load(Path(folder), model, custom, trust, options)
+        return _folder.load(_validate.path(folder, "folder"), model, custom, trust, options)
 
     def export(self, path: str | Path, example: Any) -> None:
         """Write one graph from input to label, confidence and accepted: `.onnx` or `.pt2`.
@@ -512,7 +519,7 @@ class Predictor:
         """
         from snapsure.predictor import _export
 
-        _export.export(self, Path(path), example)
+        _export.export(self, _validate.path(path, "path"), example)
 
 
 def _read_names(classes: Sequence[str]) -> list[str]:

@@ -1,6 +1,5 @@
 """κ of new inputs by the snapshots that an estimator needs."""
 
-import threading
 from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from snapsure._types import Floats, Ints
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._logits import Logits
 from snapsure.networks._data import BATCH, Rows, refuse_infinite, row_count
+from snapsure.networks._network import TURN
 from snapsure.networks._runner import (
     Columns,
     Runner,
@@ -81,8 +81,6 @@ class Scorer:
         self._groups = group_epochs(model, self._members, list(epochs)[::-1], memory)
         self._runner = Runner(model, self._members, epochs, [kappa], name="batch", device=device)
         self._runner.load(self._groups[0])
-        # One thread at a time may watch dropout, or load snapshots.
-        self._turn = threading.Lock()
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -118,13 +116,13 @@ class Scorer:
             return
         for low, high in rows.cut(_CHUNK):
             if high > start:
-                with self._turn:
+                with TURN:
                     table = self._table_in_turns(rows, max(low, start), high)
                 yield table
 
     def _table(self, inputs: Any, y: Ints | None, row: int) -> ScoreTable:
         """Return the score table of one batch, by snapshots that are all in memory."""
-        with self._turn if self._watches else nullcontext():
+        with TURN if self._watches else nullcontext():
             return self._join(self._score(inputs, None, self._groups[0], row), y)
 
     def _table_in_turns(self, rows: Rows, low: int, high: int) -> ScoreTable:

@@ -82,11 +82,12 @@ class Pictures:
             pixels = np.moveaxis(pixels, 1, -1)
         if pixels.ndim == 4 and pixels.shape[-1] == 1:
             pixels = pixels[..., 0]
-        if given.shape[:1] != (n,) or (pixels.ndim != 3 and pixels.shape[3:] != (3,)):
+        is_picture = pixels.ndim == 3 or pixels.shape[3:] == (3,)
+        if given.shape[:1] != (n,) or not is_picture or not given.size:
             raise InvalidInput(
                 "`images` must have shape (n, height, width), (n, height, width, channels) or "
-                f"(n, channels, height, width) with n = {n} and 1 or 3 channels, got "
-                f"{given.shape}. Pass the scored examples in their order."
+                f"(n, channels, height, width) with n = {n} and 1 or 3 channels, none of them 0, "
+                f"got {given.shape}. Pass the scored examples in their order."
             )
         if pixels.dtype.kind not in "fuib":
             raise InvalidInput(

@@ -132,7 +132,7 @@ class Report:
 
     def save(self, path: str | Path) -> Path:
         """Write the page, replacing what is there."""
-        return write_page(self.html(), Path(path))
+        return write_page(self.html(), _validate.path(path, "path"))
 
     def _repr_html_(self) -> str:
         """Show the recommendation in a notebook, and the page in a frame apart from other cells.
@@ -199,8 +199,16 @@ def write_page(html: str, target: Path) -> Path:
         raise InvalidInput(
             f"`path` must be a file, got the folder {target}. Add a file name to it."
         )
+    try:
+        content = html.encode()
+    except UnicodeEncodeError as error:
+        near = html[max(0, error.start - 20) : error.end + 20]
+        raise InvalidInput(
+            f"The page must hold Unicode text, got {html[error.start]!r} in {near!r}. Decode texts "
+            "and names as UTF-8 first."
+        ) from None
     _files.make_folder(target.parent)
-    _files.write_bytes(target, html.encode())
+    _files.write_bytes(target, content)
     return target
 
 
