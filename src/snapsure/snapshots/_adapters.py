@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import _weights
-from snapsure.snapshots._adopt import CheckpointFolder
+from snapsure.snapshots._adopt import CheckpointFolder, read_json
 from snapsure.snapshots._base import Snapshots
 
 # Settings that say where an adapter comes from, or how it was trained, and not what it computes.
@@ -107,12 +107,11 @@ class Adapters(Snapshots):
 
 def _refuse_other_settings(path: Path, network: Any) -> None:
     """Refuse an adapter of another base, or of settings that the model's adapter does not have."""
-    try:
-        theirs = dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError, RecursionError):
+    theirs = read_json(path)
+    if not isinstance(theirs, dict):
         raise CorruptFile(
             f"{path} must have the settings of an adapter, got something else. Copy it again."
-        ) from None
+        )
     base = getattr(network.get_base_model(), "name_or_path", None)
     named = theirs.get("base_model_name_or_path")
     if base and named and base != named:
@@ -123,10 +122,15 @@ def _refuse_other_settings(path: Path, network: Any) -> None:
     config = network.peft_config[network.active_adapter].to_dict()
     own = json.loads(json.dumps(config, default=lambda value: getattr(value, "value", [*value])))
     for name in sorted((theirs.keys() & own.keys()) - _ABOUT):
-        pair = [sorted(v) if isinstance(v, list) else v for v in (theirs[name], own[name])]
+        # The order of layers does not matter; `peft` adds some of them twice.
+        pair = [sorted({*v}) if _is_names(v) else v for v in (theirs[name], own[name])]
         if pair[0] != pair[1]:
             raise InvalidInput(
                 f"`model` must have an adapter of the settings in {path}, {name}={pair[0]!r}, got "
                 f"{pair[1]!r}. Make it by peft.PeftModel.from_pretrained(base, "
                 f"{str(path.parent)!r})."
             )
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)

@@ -96,14 +96,14 @@ class Checkpoint(NamedTuple):
         file = self.files[0]
         prefix, params, rest = file.stem.rpartition("params")
         if params and not rest:  # skorch's `train_end_params.pt`
-            history = _read_json(file.with_name(f"{prefix}history.json"))
+            history = read_json(file.with_name(f"{prefix}history.json"))
             last = history[-1] if isinstance(history, list) and history else None
             if isinstance(last, dict) and last:
                 return Times(_to_whole_number(last.get("epoch")), None)
         if file.name.endswith(_PICKLES):
             content = read_pickle(file, trust=self.trust, numbers=False)
         else:  # Hugging Face's
-            content = _read_json(file.with_name("trainer_state.json"))
+            content = read_json(file.with_name("trainer_state.json"))
         if not isinstance(content, Mapping):
             return Times(None, None)
         step = content.get("global_step", content.get("step"))
@@ -443,7 +443,7 @@ def _find_varying_number(names: Sequence[str], folder: Path) -> list[int]:
     return list(varying[-1] if len(names) == 1 else varying[0])
 
 
-def _read_json(path: Path) -> object:
+def read_json(path: Path) -> object:
     """Read what another tool noted beside its weights, if it did."""
     try:
         content: object = json.loads(path.read_bytes())
