@@ -45,7 +45,7 @@ class Deployed:
         factory = f"benchmarks.deploy:{make.__name__}"
         Predictor(factory, store, AES(k, start=0)).save(self.path)
         self.answer = Predictor.load(self.path, factory)
-        self.networks = self.answer.networks.modules
+        self.networks = list(self.answer.networks.modules())
 
     @torch.inference_mode()
     def bare(self, x: Tensor) -> None:

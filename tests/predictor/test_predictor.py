@@ -110,7 +110,7 @@ def test_snapshots_that_do_not_fit_take_turns(deployed, fits, monkeypatch):
     weights = sum(value.nbytes for value in digits.model().state_dict().values())
     made = LES(k=5).fit(deployed.learn)
     predictor = Predictor(digits.model(), digits.store, made, memory=max(1, fits * weights))
-    assert len(predictor.networks.modules) == max(fits, 1)
+    assert len(list(predictor.networks.modules())) == max(fits, 1)
     for _ in range(2):
         same(predictor(deployed.x), deployed.table, made)
 

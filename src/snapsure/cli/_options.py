@@ -56,6 +56,13 @@ BatchSize = Annotated[
 Device = Annotated[
     str | None, option("cpu, cuda, cuda:1 or mps.", show_default="an accelerator, or cpu")
 ]
+Speed = Annotated[
+    Literal["auto", "exact"],
+    option(
+        "auto: run convolutions in the fastest way that gives the same logits within 1e-5; "
+        "exact: as PyTorch runs them."
+    ),
+]
 Accelerator = Annotated[str, hardware("cpu, cuda or mps, as in Lightning Fabric.")]
 Devices = Annotated[int, hardware("Processes that train together (DDP).", min=1)]
 Precision = Annotated[str, hardware("32-true, 16-mixed or bf16-mixed, as in Lightning Fabric.")]

@@ -10,7 +10,17 @@ import typer
 
 from snapsure.cli import _data, _models, _tables
 from snapsure.cli._app import command
-from snapsure.cli._options import BatchSize, Device, Json, Model, Snapshots, State, Trust, option
+from snapsure.cli._options import (
+    BatchSize,
+    Device,
+    Json,
+    Model,
+    Snapshots,
+    Speed,
+    State,
+    Trust,
+    option,
+)
 
 
 @command("Use", "snapsure score --model nets.py:make --snapshots run --data test.npz --out scores")
@@ -49,6 +59,7 @@ def score(
     ] = None,
     batch_size: BatchSize = None,
     device: Device = None,
+    speed: Speed = "auto",
     state: State = None,
     trust: Trust = False,
     overwrite: Annotated[bool, option("Replace other scores in --out.", "--overwrite")] = False,
@@ -73,6 +84,7 @@ def score(
             executor=runner,
             batch_size=batch_size,
             overwrite=overwrite,
+            speed=speed,
         )
     _tables.write_source(out, model, snapshots, state)
     summary = {"table": str(out), "names": table.names, "shape": list(table.labels.shape)}

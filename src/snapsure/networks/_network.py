@@ -9,6 +9,7 @@ and stays off.
 
 import copy
 import inspect
+import logging
 import math
 import os
 import re
@@ -25,8 +26,10 @@ from snapsure.errors import InvalidInput
 from snapsure.networks._data import first_rows, row_count, to_device
 from snapsure.networks._forward import Forward, Reader, Sampling, Snapshot
 from snapsure.networks._trace import Replay, Trace, clone, trace
+from snapsure.networks._ways import Way, make_form
 from snapsure.snapshots._weights import unwrap
 
+_log = logging.getLogger("snapsure")
 # Masks are drawn from PyTorch's one generator, and a network that is watched holds the state of its
 # pass: one thread at a time. A fork waits for the pass that runs, and so finds a network at rest.
 TURN = threading.RLock()
@@ -55,6 +58,8 @@ class Network(Snapshot):
         self.base: str | None = None  # the hash of what that snapshot leaves out
         self.classes: int | None = None  # known after probing
         self.changes_inputs = False  # whether a pass changes its inputs in place
+        self.way: Way | None = None  # how it runs; known after `convert`
+        self._reload: Callable[[], nn.Module] | None = None  # of a form: the network itself
         self._layers = {layer for kappa in kappas for layer in kappa.layers}
         self._samplings = [kappa.sampling for kappa in kappas if kappa.sampling]
         self._replays: dict[str | tuple[str, ...], Replay] = {}
@@ -87,6 +92,26 @@ class Network(Snapshot):
                 self._replays[sampling.layers] = Replay(self.module, order, dropouts)
         self.classes = logits.shape[1]
 
+    @property
+    def is_form(self) -> bool:
+        """Whether the module is another form of the network, which holds no other snapshot."""
+        return self._reload is not None
+
+    @torch.inference_mode()
+    def convert(self, way: Way, inputs: Any, reload: Callable[[], nn.Module]) -> None:
+        """Run in a way from now on, if that gives the same logits of two rows of a batch.
+
+        `reload` returns the network as it is now, for a batch that the form does not take.
+        """
+        if way != "eager":
+            sample = first_rows(to_device(inputs, self.device))
+            form = make_form(
+                self.module, way, lambda module: call(module, clone(sample)), self.call(sample)
+            )
+            if form is not None:
+                self.module, self._reload = form, reload
+        self.way = way
+
     def run(self, inputs: Any) -> "Pass":
         """Run one pass over a batch."""
         self.probe(inputs)
@@ -108,7 +133,14 @@ class Network(Snapshot):
 
     def call(self, inputs: Any, rows: int | None = None) -> Tensor:
         """Return the logits of a batch, which stays as it is: other networks get it too."""
-        return call(self.module, clone(inputs) if self.changes_inputs else inputs, rows)
+        given = clone(inputs) if self.changes_inputs else inputs
+        if self._reload is None:
+            return call(self.module, given, rows)
+        try:
+            return call(self.module, given, rows)
+        except Exception:  # of the form or of the inputs: the network itself shows which
+            _log.info("The network does not take a batch as %s.", self.way, exc_info=True)
+            return call(self._reload(), inputs, rows)
 
     def check(self, logits: Tensor) -> Tensor:
         """Return logits of this network, after refusing NaN and infinity."""

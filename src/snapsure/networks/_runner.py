@@ -6,6 +6,7 @@ Scoring, the predictor and the student all run networks through `Runner`.
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from snapsure.networks._data import refuse_infinite, refuse_unusual, row_count, 
 from snapsure.networks._forward import Reader, exponentials
 from snapsure.networks._network import (
     Network,
+    call,
     choose_device,
     copy_network,
     is_finite,
@@ -26,6 +28,8 @@ from snapsure.networks._network import (
     one_logit,
     refused_inputs,
 )
+from snapsure.networks._trace import clone
+from snapsure.networks._ways import MANY, SAMPLED, Way, choose_way
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._weights import unwrap
 
@@ -39,6 +43,10 @@ class Runner:
     Call `load` with the epochs, of those given here, that the next passes need. Networks of other
     epochs are reused. `members` are one training, or those of an ensemble; `name` is what error
     messages call the inputs.
+
+    Passes run in a `way`. Where it is None, the first batch decides, and `rows` is how many rows
+    all passes have together, where that is known. κ functions that watch layers or dropout need
+    "eager".
     """
 
     def __init__(
@@ -50,7 +58,12 @@ class Runner:
         *,
         name: str = "data",
         device: torch.device | None = None,
+        way: Way | None = "eager",
+        rows: int | None = None,
     ) -> None:
+        watches = any(kappa.layers or kappa.sampling for kappa in kappas)
+        self.way: Way | None = "eager" if watches else way
+        self._rows = rows
         self._model, self._members, self._kappas = model, list(members), list(kappas)
         self._name, self.device = name, device or choose_device(model)
         # Snapshots that are loaded later must still be those of the same training.
@@ -94,10 +107,17 @@ class Runner:
         """Take a network of the same base out of the free ones, or make one in place of another."""
         free.sort(key=lambda slot: self._networks[slot].base == base)
         network = self._networks.pop(free.pop()) if free else None
-        if network is not None and network.base == base:
+        if network is not None and network.base == base and not network.is_form:
             return network
+        network = None  # frees its memory
         copied = copy_network(self._model, self.device, self._bases.get(base))
         return Network(copied, self._kappas, self.device)
+
+    def load_eager(self, slot: Slot) -> nn.Module:
+        """Return a network with the weights of one member of an epoch, as PyTorch runs it."""
+        module = copy_network(self._model, self.device)
+        self._load_into(module, slot, has_base=False)
+        return module
 
     def states(self, epochs: Sequence[int]) -> Iterator[tuple[Slot, dict[str, Tensor]]]:
         """Yield the weights of every member of each epoch, on the CPU."""
@@ -129,13 +149,26 @@ class Runner:
     def probe(self, epochs: Sequence[int], inputs: Any, row: int = 0) -> list[Network]:
         """Return networks, after seeing how they work on the first rows of a batch."""
         networks = self.networks(epochs)
-        if not all(network.is_probed for network in networks):
+        if self.way is None or any(network.way != self.way for network in networks):
             with self._probing, self._explain(inputs, row):
                 for network in networks:
                     network.probe(inputs)
+                self.way = self.way or self._choose(networks[0], inputs)
+                for slot, network in zip(self.slots(epochs), networks, strict=True):
+                    if network.way != self.way:
+                        network.convert(self.way, inputs, partial(self.load_eager, slot))
         if networks[0].classes == 1:
             raise one_logit("(rows, 1)")
         return networks
+
+    @torch.inference_mode()
+    def _choose(self, network: Network, inputs: Any) -> Way:
+        """Return how to run passes, by those of one network over some rows of a batch."""
+        if not isinstance(inputs, Tensor) or network.base is not None:
+            return "eager"  # forms would copy frozen weights that networks share
+        sample = to_device(inputs[:SAMPLED], self.device)
+        passes = MANY if self._rows is None else self._rows / len(sample)
+        return choose_way(network.module, lambda module: call(module, clone(sample)), passes)
 
     @torch.inference_mode()
     def score(

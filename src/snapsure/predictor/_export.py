@@ -219,7 +219,7 @@ class Graph(nn.Module):
         super().__init__()
         self._names = names  # of inputs that the networks take by name
         self._check_inputs = predictor.networks.check_inputs
-        self.networks = nn.ModuleList(predictor.networks.modules)
+        self.networks = nn.ModuleList(predictor.networks.modules())
         self._members = len(predictor.snapshots.members)
         self._epochs = predictor.epochs[::-1]  # as the modules are, the latest first
         method = registry.find_method(predictor.estimator)

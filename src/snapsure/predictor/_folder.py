@@ -142,7 +142,7 @@ def describe(predictor: "Predictor") -> dict[str, Any]:
         "threshold": predictor.threshold and predictor.threshold.as_dict(),
         "classes": predictor.classes,
         "snapshots": [[one.sha256(epoch) for epoch in predictor.epochs] for one in members],
-        "provenance": predictor.provenance,
+        "provenance": {**predictor.provenance, "way": predictor.networks.way},
     }
 
 

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from snapsure.kappas import Kappa, SoftmaxResponse, registry
 from snapsure.networks._data import Rows, is_words, refuse_unusual
 from snapsure.networks._factory import make_network
 from snapsure.networks._network import call, find_device
+from snapsure.networks._ways import Speed, read_way
 from snapsure.predictor._scorer import Scorer
 from snapsure.scoring._average import AveragedWeights, describe_average
 from snapsure.snapshots._base import Snapshots
@@ -104,6 +105,10 @@ class Predictor:
     check_inputs : bool
         Refuse inputs with NaN or infinity, which some networks turn into confident answers. False
         trusts them.
+    speed : "auto" or "exact"
+        "auto": a predictor from `fit` runs as its table was scored, and a saved one as before; any
+        other measures at its first batch which way to run is fastest, as `score` does. "exact":
+        always as PyTorch runs the network.
 
     Examples
     --------
@@ -133,8 +138,10 @@ class Predictor:
         memory: int = _MEMORY,
         device: str | torch.device | None = None,
         check_inputs: bool = True,
+        speed: Speed = "auto",
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
+        _validate.choice(speed, get_args(Speed), "speed")
         if not isinstance(model, nn.Module | str):
             raise InvalidInput(
                 "`model` must be a torch.nn.Module or package.module:factory, got "
@@ -179,6 +186,7 @@ class Predictor:
             needs=self.estimator.needs,
             check_inputs=check_inputs,
             device=find_device(device),
+            way="eager" if speed == "exact" else read_way(self.provenance),
         )
 
     @classmethod
@@ -196,6 +204,7 @@ class Predictor:
         reference: Any = None,
         classes: Sequence[str] | None = None,
         memory: int = _MEMORY,
+        speed: Speed = "auto",
         seed: int = 0,
     ) -> "Predictor":
         """Choose, fit and calibrate a method, and promise a risk, from held-out examples.
@@ -209,7 +218,7 @@ class Predictor:
 
         Parameters
         ----------
-        model, snapshots, classes, memory
+        model, snapshots, classes, memory, speed
             As for `Predictor`.
         table : ScoreTable
             Scores of held-out examples, with labels.
@@ -263,6 +272,7 @@ class Predictor:
             kappa=SoftmaxResponse() if choice.method == AVERAGED else make_kappa(kappa, settings),
             classes=classes,
             memory=memory,
+            speed=speed,
             provenance={
                 "method": choice.method,
                 "reason": choice.reason,
@@ -273,6 +283,7 @@ class Predictor:
                 },
                 "seed": seed,
                 "table": table.provenance,
+                "way": read_way(table.provenance),
             },
         )
         if choice.threshold is not None:
@@ -427,7 +438,7 @@ class Predictor:
             try:
                 one = torch.as_tensor(batch, device=self.networks.device)[None]
                 with torch.inference_mode():
-                    classes = call(self.networks.modules[0], one).shape[1]
+                    classes = call(next(self.networks.modules()), one).shape[1]
             except Exception:
                 return
             if classes == 1:
@@ -467,6 +478,7 @@ class Predictor:
         memory: int = _MEMORY,
         device: str | torch.device | None = None,
         check_inputs: bool = True,
+        speed: Speed = "auto",
     ) -> "Predictor":
         """Read what `save` wrote, and check every hash. Nothing that it names is imported.
 
@@ -483,7 +495,7 @@ class Predictor:
             Your own κ and estimator classes that the folder may name, if they are not registered.
         trust : bool
             Whether to import and call the function that the folder names, if `model` is left out.
-        memory, device, check_inputs
+        memory, device, check_inputs, speed
             As for `Predictor`.
 
         Raises
@@ -498,7 +510,8 @@ class Predictor:
         """
         from snapsure.predictor import _folder
 
-        options = {"memory": memory, "device": device, "check_inputs": check_inputs}
+        options: dict[str, Any] = {"memory": memory, "device": device}
+        options |= {"check_inputs": check_inputs, "speed": speed}
         return _folder.load(_validate.path(folder, "folder"), model, custom, trust, options)
 
     def export(self, path: str | Path, example: Any) -> None:

@@ -21,6 +21,7 @@ from snapsure.networks._runner import (
     mean_kappa,
     vote,
 )
+from snapsure.networks._ways import Way
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._weights import unwrap
 from snapsure.table import ScoreTable
@@ -60,6 +61,8 @@ class Scorer:
         Whether to refuse inputs with NaN or infinity.
     device : torch.device, optional
         Where networks run, if not on the best device.
+    way : str, optional
+        How passes run; None chooses at the first batch.
     """
 
     def __init__(
@@ -73,19 +76,28 @@ class Scorer:
         needs: Set[str],
         check_inputs: bool,
         device: torch.device | None = None,
+        way: Way | None = "eager",
     ) -> None:
         self.model, self._members, self._kappa = unwrap(model), snapshots.members, kappa
         self._needs, self.check_inputs = needs, check_inputs
         self._watches = bool(kappa.sampling or kappa.layers)
         self.epochs = np.array(epochs)
         self._groups = group_epochs(model, self._members, list(epochs)[::-1], memory)
-        self._runner = Runner(model, self._members, epochs, [kappa], name="batch", device=device)
+        self._runner = Runner(
+            model, self._members, epochs, [kappa], name="batch", device=device, way=way
+        )
         self._runner.load(self._groups[0])
 
+    def modules(self) -> Iterator[nn.Module]:
+        """Yield the networks of the first group, the latest epoch first, as PyTorch runs them."""
+        slots = self._runner.slots(self._groups[0])
+        for slot, network in zip(slots, self._runner.networks(self._groups[0]), strict=True):
+            yield self._runner.load_eager(slot) if network.is_form else network.module
+
     @property
-    def modules(self) -> list[nn.Module]:
-        """The networks that are loaded, the latest epoch first."""
-        return [network.module for network in self._runner.networks(self._groups[0])]
+    def way(self) -> Way | None:
+        """How passes run; None before the first batch, where that decides."""
+        return self._runner.way
 
     @property
     def device(self) -> torch.device:

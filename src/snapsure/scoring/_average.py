@@ -204,8 +204,8 @@ def add_average(
         layout["has_averaged"] = False
         plan.save()  # no manifest names a piece that is being replaced
 
-    averaged = AveragedWeights(model, snapshots, reference)
-    runner = Runner(model, [averaged], averaged.epochs, name=plan.data.name)
+    averaged, way = AveragedWeights(model, snapshots, reference), plan.way or "eager"
+    runner = Runner(model, [averaged], averaged.epochs, name=plan.data.name, way=way)
     runner.load(averaged.epochs)
     for shard, (low, high) in enumerate(plan.bounds):
         y_hat = plan.table.read("y_hat", None, shard)

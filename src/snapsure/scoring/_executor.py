@@ -19,6 +19,7 @@ from snapsure.networks._data import Digest, first_rows, row_count, to_device
 from snapsure.networks._network import find_device
 from snapsure.networks._runner import Columns, Runner, Slot
 from snapsure.networks._trace import clone
+from snapsure.networks._ways import Way
 from snapsure.scoring._plan import Done, Piece, Plan
 
 _NAMED = 8  # failures and causes that an error message names
@@ -29,12 +30,24 @@ class Worker:
 
     def __init__(self, plan: Plan, model: nn.Module, device: torch.device | None = None) -> None:
         self._plan = plan
-        self._runner = Runner(model, plan.members, plan.epochs, plan.kappas, device=device)
+        self._runner = Runner(
+            model,
+            plan.members,
+            plan.epochs,
+            plan.kappas,
+            device=device,
+            way=plan.way,
+            rows=plan.rows,
+        )
         self._prepared: dict[Slot, list[Any]] = {}
         self._sample: Any = None
 
-    def do(self, piece: Piece, advance: Callable[[int], None]) -> Done:
-        """Do a piece, write its files, and return their hashes."""
+    def do(self, piece: Piece, advance: Callable[[int], None], way: Way | None = None) -> Done:
+        """Do a piece, write its files, and return their hashes.
+
+        `way` is how its passes run, where this worker's plan does not say it.
+        """
+        self._runner.way = way or self._runner.way
         try:
             self._runner.load(piece.epochs)
             if piece.shard is None:
@@ -47,6 +60,19 @@ class Worker:
             self._runner.clear()
             self._prepared = {}
             raise
+
+    def choose(self) -> Way:
+        """Return how passes run, by measuring on the first rows, before any piece is done.
+
+        Where that fails, pieces will fail too, and say why.
+        """
+        plan, runner = self._plan, self._runner
+        try:
+            runner.load([plan.final])
+            runner.probe([plan.final], next(plan.data.batches(*plan.bounds[0]))[0])
+        except Exception:
+            runner.way = "eager"
+        return runner.way or "eager"
 
     def _score(self, epochs: tuple[int, ...], shard: int, advance: Callable[[int], None]) -> Done:
         """Run every batch of a shard through every snapshot."""
@@ -66,6 +92,7 @@ class Worker:
             for epoch in epochs:  # the final one is the first of its group
                 prepared = [self._prepared[member, epoch] for member in members]
                 columns = runner.score(epoch, inputs, y_hat, prepared, at)
+                plan.way = runner.way  # chosen at the first batch; the manifest records it
                 if y is not None and runner.classes is not None:
                     _validate.in_range(y, runner.classes, "labels of `data`", at)
                 y_hat = columns["labels"] if y_hat is None else y_hat

@@ -29,6 +29,7 @@ from snapsure.networks._data import Rows, first_rows, row_count, to_device
 from snapsure.networks._network import call, choose_device, copy_network, refuse_no_network
 from snapsure.networks._runner import group_epochs
 from snapsure.networks._trace import clone
+from snapsure.networks._ways import Speed, Way, read_way
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots, refuse_empty
 from snapsure.table._pieces import (
@@ -93,6 +94,20 @@ class Plan:
         ends = [sum(layout["shards"][: i + 1]) for i in range(len(layout["shards"]))]
         self.bounds = list(zip([0, *ends[:-1]], ends, strict=True))
         self._saved = 0.0  # when the manifest was written, by the clock that never goes back
+
+    @property
+    def way(self) -> Way | None:
+        """How passes run, the same for all pieces of a table; None before that is chosen."""
+        return read_way(self.table.layout["provenance"])
+
+    @way.setter
+    def way(self, way: Way | None) -> None:
+        self.table.layout["provenance"]["way"] = way
+
+    @property
+    def rows(self) -> int:
+        """How many rows go through a network, for all of the table."""
+        return len(self.epochs) * self.data.n * len(self.members)
 
     def todo(self) -> list[Piece]:
         """Return what is missing: group by group, the final snapshot's first."""
@@ -241,6 +256,7 @@ def make_plan(
     *,
     batch_size: int | None = None,
     overwrite: bool = False,
+    speed: Speed = "auto",
 ) -> Plan:
     """Check that all arguments fit together, and that the folder can be used for them."""
     refuse_no_network(model)
@@ -255,6 +271,8 @@ def make_plan(
         "kappas": {kappa.name: kappa.settings for kappa in wanted},
         "model": model_digest(model),
     }
+    if speed == "exact" or any(k.prepares or k.layers or k.sampling for k in wanted):
+        identity["way"] = "eager"
 
     _files.refuse_link(folder / _PREPARED)
     layout = make_layout(

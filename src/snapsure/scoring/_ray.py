@@ -23,6 +23,7 @@ from torch import nn
 from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.networks._network import copy_network
+from snapsure.networks._ways import Way
 from snapsure.scoring._executor import Executor, Queue, Worker
 from snapsure.scoring._plan import Done, Piece, Plan
 
@@ -108,12 +109,15 @@ class RayExecutor(Executor):
                 num_gpus=needs["GPU"],
                 max_retries=0,  # retries of Ray itself never end where memory is too small
             )
-            plan.begin()
             theirs = copy.copy(plan)
             theirs.is_driver = False
             job = _pack(_Job(theirs, copy_network(model).cpu(), Path.cwd(), self._num_cpus))
             place, queue = ray.put(job), self.queue(plan, todo)
-            for piece in self._run_all(queue, lambda piece: task.remote([place], piece), needs):
+            if plan.way is None:  # measured where the work is done, once for all workers
+                plan.way = _choose_way(task.remote([place], None, None))
+            plan.begin()
+            way = plan.way
+            for piece in self._run_all(queue, lambda p: task.remote([place], p, way), needs):
                 advance(plan.count_rows(piece))
             queue.close()
 
@@ -181,8 +185,11 @@ class _Job:
 _workers: dict[str, Worker] = {}
 
 
-def _do(job: list[Any], piece: Piece) -> Done:
-    """Do a piece, in a worker's process. The list keeps Ray from sending the job every time."""
+def _do(job: list[Any], piece: Piece | None, way: Way | None) -> Done | Way:
+    """Do a piece, or choose a way without one, in a worker's process.
+
+    The list keeps Ray from sending the job every time.
+    """
     import ray
     from ray import cloudpickle
 
@@ -190,7 +197,19 @@ def _do(job: list[Any], piece: Piece) -> Done:
     if key not in _workers:
         _workers.clear()
         _workers[key] = cloudpickle.loads(ray.get(job[0])).worker()
-    return _workers[key].do(piece, lambda rows: None)
+    worker = _workers[key]
+    return worker.choose() if piece is None else worker.do(piece, lambda rows: None, way)
+
+
+def _choose_way(ref: Any) -> Way:
+    """Return what a worker has chosen; eager if that worker was lost."""
+    import ray
+
+    try:
+        way: Way = ray.get(ref)
+    except ray.exceptions.RayError:
+        return "eager"
+    return way
 
 
 def _pack(job: _Job) -> bytes:

@@ -7,7 +7,7 @@ float16, part by part. Each process writes a manifest of the parts that it has c
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from snapsure.errors import CorruptFile
 from snapsure.networks._data import Rows, row_count
 from snapsure.networks._forward import exponentials
 from snapsure.networks._runner import Runner, group_epochs
+from snapsure.networks._ways import Way
 from snapsure.snapshots._base import Snapshots
 
 _PART = 1 << 12  # rows of a part …
@@ -32,6 +33,7 @@ class _Manifest(TypedDict):
     """What one process has computed."""
 
     hashes: dict[Annotated[str, Meta(pattern=r"\Apart-\d{9}\.npy\Z")], str]
+    way: NotRequired[Way | None]  # in which its networks run, chosen at its first batch
 
 
 class Targets:
@@ -67,10 +69,12 @@ class Targets:
         if world == 1:
             _files.remove_partial(self.folder, _FILES)
         manifest = self.folder / f"hashes-{rank:03d}.json"
-        hashes = self._read(manifest)["hashes"] if manifest.exists() else {}
+        held: _Manifest = self._read(manifest) if manifest.exists() else {"hashes": {}}
+        hashes = held["hashes"]
         members = snapshots.members
         groups = group_epochs(model, members, epochs, memory)
-        runner = Runner(model, members, epochs, name=self.rows.name)
+        work = self.rows.n * len(epochs) * len(members) // world
+        runner = Runner(model, members, epochs, name=self.rows.name, way=held.get("way"), rows=work)
         rows = _PART if len(groups) == 1 else _LONG_PART
         length = max(1, rows // self.rows.batch_size) * self.rows.batch_size
 
@@ -82,7 +86,7 @@ class Targets:
                 continue
             mean = self._average(runner, groups, low, high, advance)
             hashes[name] = _arrays.write(self.folder / name, mean.astype(np.float16))
-            _files.write_bytes(manifest, _json.text({"hashes": hashes}))
+            _files.write_bytes(manifest, _json.text({"hashes": hashes, "way": runner.way}))
 
     def _average(
         self,

@@ -1,0 +1,201 @@
+"""Ways to run the same passes: as PyTorch runs a network, or as a form of it that takes less time.
+
+- "eager": the network as it is.
+- "channels_last": a copy whose weights lie in memory channel by channel at each pixel.
+- "fused": that, with each batch normalisation folded into the convolution before it; on a CPU,
+  the ReLU that follows is part of the convolution.
+
+A form runs the network's own Python code; only modules are replaced. What may be replaced is seen
+in one pass, by which module reads which tensor. Symbolic tracing would change `nn.Module` for all
+threads of the process. `torch.compile` and ONNX Runtime need seconds to minutes and fixed shapes,
+for little that these forms do not gain.
+"""
+
+import copy
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+Speed = Literal["auto", "exact"]
+Way = Literal["eager", "channels_last", "fused"]
+Run = Callable[[nn.Module], Tensor]  # one pass over some rows
+
+WAYS: tuple[Way, ...] = get_args(Way)
+SAMPLED = 16  # rows that ways are measured on
+MANY = 2000  # passes over so many, where nobody knows how much work there will be
+
+_CLOSE = 1e-5  # how far logits may be from eager's, of the largest of these
+_ROUNDS, _GAIN = 3, 0.9  # timings of each way; what a way may take of eager's time to be chosen
+_WORTH = 2.0  # seconds of eager passes; measuring takes as long as about 100 rows
+# Of this thread where that is fine enough: others that use the same cores do not count.
+_fine = time.get_clock_info("thread_time").resolution < 1e-6
+_log = logging.getLogger("snapsure")
+
+
+def read_way(provenance: Mapping[str, Any]) -> Way | None:
+    """Return the way that scores or a predictor were made in, where it is recorded."""
+    return next((way for way in WAYS if way == provenance.get("way")), None)
+
+
+def choose_way(module: nn.Module, run: Run, passes: float) -> Way:
+    """Return the fastest way whose logits agree with eager's; eager where the work is small.
+
+    `passes` is how many times `run` all of the work takes.
+    """
+    if not any(isinstance(layer, nn.Conv2d) for layer in module.modules()):
+        return "eager"
+    try:
+        expected = run(module)
+        clock = time.thread_time if _fine and expected.device.type == "cpu" else time.perf_counter
+        best = {"eager": _seconds(run, module, clock)}
+        if passes * best["eager"] < _WORTH:
+            return "eager"
+        forms: dict[Way, nn.Module] = {"eager": module}
+        for way in WAYS[1:]:
+            form = make_form(module, way, run, expected)
+            forms |= {} if form is None else {way: form}
+        for _ in range(_ROUNDS):
+            for way, form in forms.items():
+                best[way] = min(best.get(way, float("inf")), _seconds(run, form, clock))
+    except Exception:  # scoring explains what is wrong with a network that fails here
+        _log.debug("Ways to run the network could not be compared.", exc_info=True)
+        return "eager"
+    fastest = min(forms, key=best.__getitem__)
+    _log.info("Seconds per pass over %d rows: %s", len(expected), best)
+    return fastest if best[fastest] < _GAIN * best["eager"] else "eager"
+
+
+def make_form(module: nn.Module, way: Way, run: Run, expected: Tensor) -> nn.Module | None:
+    """Return a copy of a network that runs in a way, or None where its logits are not `expected`.
+
+    `run` makes a pass over the rows that these are of.
+    """
+    try:
+        form: Any = copy.deepcopy(module)  # not nn.Module, whose types know no memory format
+        if way == "fused":
+            _fuse(form, run)
+        logits = run(form.to(memory_format=torch.channels_last))
+        if logits.shape == expected.shape and bool(
+            (logits - expected).abs().max() <= _CLOSE * expected.abs().max()
+        ):
+            made: nn.Module = form
+            return made
+        _log.info("The network does not run as %s: its logits differ.", way)
+    except Exception:  # whatever PyTorch or the network's code raises
+        _log.info("The network does not run as %s.", way, exc_info=True)
+    return None
+
+
+def _seconds(run: Run, module: nn.Module, clock: Callable[[], float]) -> float:
+    start = clock()
+    run(module).cpu()  # waits for an accelerator
+    return clock() - start
+
+
+class _Reads(TorchFunctionMode):
+    """Count how often a function that computes reads each tensor, in this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[int]()
+        self._results: list[Any] = []  # kept, so that no two tensors have the same id
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self._results.append(result)
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
+            for leaf in tree_leaves((args, kwargs)):
+                self.counts[id(leaf)] += isinstance(leaf, Tensor)
+        return result
+
+
+def _fuse(form: nn.Module, run: Run) -> None:
+    """Replace convolutions and what directly follows them, in place."""
+    reads = _Reads()
+    # Of each module: what it read and gave at each call, and how often that had been read by then.
+    calls: dict[nn.Module, list[tuple[Any, Any, int]]] = {}
+
+    def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        calls.setdefault(module, []).append((args[0], output, reads.counts[id(args[0])]))
+
+    kinds = nn.Conv2d, nn.BatchNorm2d, nn.ReLU
+    plain = [
+        layer
+        for layer in form.modules()
+        if type(layer) in kinds and not (layer._forward_hooks or layer._forward_pre_hooks)
+    ]
+    handles = [layer.register_forward_hook(note) for layer in plain]
+    try:
+        with reads:
+            run(form)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+    def find_reader(tensor: Any, kind: type[nn.Module]) -> nn.Module | None:
+        """Return the module that alone reads a tensor, or that reads it first and changes it."""
+        for layer, [(read, output, before), *more] in calls.items():
+            if type(layer) is kind and read is tensor and not more and before == 1:
+                return layer if output is read or reads.counts[id(tensor)] == 1 else None
+        return None
+
+    for layer, [(_, output, _), *more] in list(calls.items()):
+        if not isinstance(layer, nn.Conv2d) or more:
+            continue
+        fused: nn.Module = layer
+        norm = find_reader(output, nn.BatchNorm2d)
+        if isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None:
+            fused = fuse_conv_bn_eval(layer, norm)
+            _replace(form, norm, nn.Identity())
+            output = calls[norm][0][1]
+        relu = find_reader(output, nn.ReLU)
+        if relu is not None and _takes_relu(layer):
+            fused = _Rectified(fused)
+            _replace(form, relu, nn.Identity())
+        _replace(form, layer, fused)
+
+
+def _replace(form: nn.Module, layer: nn.Module, other: nn.Module) -> None:
+    """Put another module in all places of one."""
+    for name, found in list(form.named_modules(remove_duplicate=False)):
+        if found is layer:
+            form.set_submodule(name, other)
+
+
+def _takes_relu(layer: nn.Conv2d) -> bool:
+    """Whether oneDNN, PyTorch's library for a CPU, can run a convolution and a ReLU together."""
+    return (
+        layer.weight.device.type == "cpu"
+        and layer.weight.dtype == torch.float32
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    )
+
+
+class _Rectified(nn.Module):
+    """A convolution and the ReLU behind it, with the weights in oneDNN's own order."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self._geometry = layer.padding, layer.stride, layer.dilation, layer.groups
+        reorder = torch._C._nn.mkldnn_reorder_conv2d_weight  # type: ignore[attr-defined]
+        self._weight = reorder(layer.weight.detach().to_mkldnn(), *self._geometry)
+        self._bias = layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve and rectify."""
+        x = x.contiguous(memory_format=torch.channels_last)
+        run = torch.ops.mkldnn._convolution_pointwise
+        given = x, self._weight, self._bias, *self._geometry
+        result: Tensor = run(*given, "relu", [], "")
+        return result

@@ -1,0 +1,270 @@
+"""Faster ways to run a network: the same logits, one way for a table, eager where a way fails."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from snapsure import AES, MCDropout, Predictor, SnapshotStore, score
+from snapsure.errors import InvalidInput
+from snapsure.networks._runner import Runner
+from snapsure.networks._ways import WAYS, choose_way, make_form
+from tests.support.refusals import refuses
+
+X = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+EPOCHS = (1, 2, 3)
+
+
+def block(*, inplace=False, **options):
+    return nn.Conv2d(3, 3, 3, padding=1, **options), nn.BatchNorm2d(3), nn.ReLU(inplace)
+
+
+class Residual(nn.Module):
+    """Reads what a block gives twice, and calls ReLU as a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.block, self.last = nn.Sequential(*block(inplace=True)), nn.Sequential(*block()[:2])
+
+    def forward(self, x):
+        x = self.block(x)
+        return nn.functional.relu(x + self.last(x))
+
+
+class ReadTwice(nn.Module):
+    """Reads the output of a convolution beside its normalisation."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.norm, self.relu = block()
+
+    def forward(self, x):
+        x = self.convolution(x)
+        return self.relu(self.norm(x)) + x
+
+
+class CalledTwice(nn.Module):
+    """Calls one convolution twice, and normalises once."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.norm, self.relu = block()
+
+    def forward(self, x):
+        return self.relu(self.norm(self.convolution(self.convolution(x))))
+
+
+def hooked():
+    convolution, norm, relu = block()
+    norm.register_forward_hook(lambda module, args, output: output + 1)
+    return nn.Sequential(convolution, norm, relu)
+
+
+def network(*layers):
+    """A network whose normalisations have statistics that matter."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 4))
+    with torch.no_grad():
+        for _ in range(3):
+            model(X * 2 + 1)
+    return model.eval()
+
+
+NETWORKS = {
+    "plain": (lambda: nn.Sequential(*block()), 0),
+    "in place": (lambda: nn.Sequential(*block(inplace=True), *block(inplace=True)), 0),
+    "strides, groups": (lambda: nn.Sequential(*block(stride=2, groups=3, bias=False)), 0),
+    "circular": (lambda: nn.Sequential(*block(padding_mode="circular")), 0),
+    "residual": (Residual, 0),
+    "read twice": (ReadTwice, 1),
+    "called twice": (CalledTwice, 1),
+    "hooked": (hooked, 1),
+    "no statistics": (
+        lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3, track_running_stats=False)),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.inference_mode()
+def test_every_form_gives_the_same_logits(name, way):
+    make, norms = NETWORKS[name]
+    model = network(make())
+    expected, before = model(X), [*model.modules()]
+    form = make_form(model, way, lambda module: module(X[:4].clone()), model(X[:4]))
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(form(X), expected, rtol=0, atol=1e-5 * scale)
+    if way == "fused":  # nothing is folded that something else reads, or that a hook watches
+        assert sum(isinstance(layer, nn.BatchNorm2d) for layer in form.modules()) == norms
+    assert [*model.modules()] == before
+    assert torch.equal(model(X), expected)
+
+
+@torch.inference_mode()
+def test_other_logits_and_failures_make_no_form():
+    model = network(*block())
+    assert make_form(model, "fused", lambda module: module(X), model(X) * 1.001) is None
+
+    class Views(nn.Module):
+        def forward(self, x):
+            return x.view(len(x), -1)[:, :12]
+
+    model = network(*block())
+    model[3], model[4] = Views(), nn.Identity()
+    assert make_form(model, "channels_last", lambda module: module(X), model(X)) is None
+
+
+class Slow(nn.Conv2d):
+    """Takes a while where it runs as PyTorch runs it, or where it does not."""
+
+    slow_eager = True  # no capitals: not part of what identifies a model
+
+    def forward(self, x):
+        if self.weight.is_contiguous() == Slow.slow_eager:
+            end = time.thread_time() + 0.02
+            while time.thread_time() < end:
+                pass
+        return super().forward(x)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    monkeypatch.setattr(Slow, "slow_eager", True)
+    return network(Slow(3, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+
+
+@torch.inference_mode()
+def test_the_fastest_way_is_chosen_where_there_is_work(slow):
+    def run(module):
+        return module(X[:16])
+
+    assert choose_way(slow, run, passes=10_000) in WAYS[1:]
+    assert choose_way(slow, run, passes=10) == "eager"
+    Slow.slow_eager = False
+    assert choose_way(slow, run, passes=10_000) == "eager"
+    linear = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    assert choose_way(linear, run, passes=10_000) == "eager"
+
+
+@pytest.fixture
+def store(slow, tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in EPOCHS:
+        with torch.no_grad():
+            for weights in slow.parameters():
+                weights.add_(torch.randn_like(weights) * 0.1)
+        store.save(slow, epoch)
+    return store
+
+
+def eager_logits(model, store, epoch, x=X):
+    store.load_into(model, epoch)
+    with torch.inference_mode():
+        return model.eval()(x)
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_a_runner_loads_other_snapshots_into_forms(slow, store, way):
+    runner = Runner(slow, [store], EPOCHS, way=way)
+    for epochs in ((3, 2), (2, 1), (3,)):
+        runner.load(epochs)
+        for logits, epoch in zip(runner.logits(epochs, X), epochs, strict=True):
+            torch.testing.assert_close(
+                logits, eager_logits(slow, store, epoch), rtol=1e-5, atol=1e-6
+            )
+        assert all(network.is_form for network in runner.networks(epochs))
+
+
+def test_a_batch_that_a_form_does_not_take_runs_eagerly(slow, store):
+    class Picky(nn.Sequential):
+        def forward(self, x):
+            x = self[2](self[1](self[0](x)))
+            x = x.view(len(x), 3, -1).view_as(x) if len(x) > 2 else x
+            return self[5](self[4](self[3](x)))
+
+    picky = Picky(*slow)
+    runner = Runner(picky, [store], EPOCHS, way="channels_last")
+    runner.load([2])
+    assert torch.equal(runner.logits([2], X)[0], eager_logits(slow, store, 2))
+    assert runner.networks([2])[0].is_form
+    with refuses(InvalidInput, "`data`", "shape (40, 2, 8, 8)"):
+        runner.logits([2], X[:, :2])
+
+
+def test_inputs_of_several_tensors_stay_eager(slow, store):
+    class Named(nn.Sequential):
+        def forward(self, image):
+            return super().forward(image)
+
+    runner = Runner(Named(*slow), [store], EPOCHS, way=None)
+    runner.load([3])
+    logits = runner.logits([3], {"image": X})[0]
+    assert runner.way == "eager"
+    assert torch.equal(logits, eager_logits(slow, store, 3))
+
+
+def files_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.npy")}
+
+
+def test_a_table_keeps_its_way_and_its_predictor_too(slow, store, tmp_path):
+    x = X.repeat(20, 1, 1, 1)
+    y = torch.arange(len(x)) % 4
+    table = score(slow, store, (x, y), out=tmp_path / "scores", progress=False)
+    way, first = table.provenance["way"], files_of(tmp_path / "scores")
+    assert way in WAYS[1:]
+
+    Slow.slow_eager = False  # a new choice would be another
+    for piece in sorted((tmp_path / "scores" / "softmax").rglob("*.npy"))[1:]:
+        piece.unlink()
+    table = score(slow, store, (x, y), out=tmp_path / "scores", progress=False)
+    assert (table.provenance["way"], files_of(tmp_path / "scores")) == (way, first)
+
+    predictor = Predictor.fit(slow, store, table)
+    predictor.save(tmp_path / "predictor")
+    for one in (predictor, Predictor.load(tmp_path / "predictor", slow)):
+        assert one(x).confidence.tolist() == one.confidence(table).tolist()
+        assert one.networks.way == way
+    assert Predictor.load(tmp_path / "predictor", slow, speed="exact").networks.way == "eager"
+    with refuses(InvalidInput, "`out`", "other way"):
+        score(slow, store, (x, y), out=tmp_path / "scores", speed="exact", progress=False)
+
+
+def test_exact_is_what_pytorch_gives(slow, store):
+    Slow.slow_eager = False
+    table = score(slow, store, X, speed="exact", progress=False)
+    p = [eager_logits(slow, store, epoch).double().softmax(dim=1) for epoch in EPOCHS]
+    kappas = [one[torch.arange(len(X)), torch.from_numpy(table.y_hat)].tolist() for one in p]
+    np.testing.assert_allclose(table.kappa("softmax"), kappas, rtol=1e-12)
+    assert table.provenance["way"] == "eager"
+    with refuses(InvalidInput, "`speed`", "auto", "exact", "fast"):
+        score(slow, store, X, speed="fast", progress=False)
+
+
+def test_kappas_that_watch_a_network_keep_it_as_it_is(slow, store):
+    model = nn.Sequential(*slow[:5], nn.Dropout(0.5), slow[5])
+    renamed = SnapshotStore(store.path.parent / "renamed")
+    for epoch in EPOCHS:
+        state = store.load(epoch)
+        renamed.save({k.replace("5.", "6."): v for k, v in state.items()}, epoch)
+    Slow.slow_eager = False
+    table = score(model, renamed, X, MCDropout(2), progress=False)
+    assert table.provenance["way"] == "eager"
+
+
+def test_a_predictor_by_hand_measures_once(slow, store, tmp_path):
+    predictor = Predictor(slow, store, AES(k=2))
+    assert predictor.networks.way is None
+    first = predictor(X)
+    way = predictor.networks.way
+    assert way in WAYS[1:]
+    Slow.slow_eager = False
+    assert predictor(X).confidence.tolist() == first.confidence.tolist()
+    predictor.save(tmp_path / "predictor")
+    again = Predictor.load(tmp_path / "predictor", slow)
+    assert again(X).confidence.tolist() == first.confidence.tolist()
+    predictor.export(tmp_path / "model.pt2", X[:2])
