@@ -315,8 +315,8 @@ def test_a_model_that_changes_its_input_gets_its_own(deployed):
     digits = deployed.digits
 
     class Renamed(type(digits.store)):
-        def load_into(self, model, epoch):
-            super().load_into(model.inner, epoch)
+        def load_into(self, model, epoch, **options):
+            super().load_into(model.inner, epoch, **options)
 
     store = Renamed(digits.store.path)
     predictor = Predictor(Spoiling(digits.model()), store, AES(k=3))
@@ -332,7 +332,7 @@ def test_only_what_is_needed_is_loaded(deployed, monkeypatch):
     digits, loaded = deployed.digits, []
     load = type(digits.store).load_into
     monkeypatch.setattr(
-        type(digits.store), "load_into", lambda *a: (loaded.append(a[2]), load(*a))[1]
+        type(digits.store), "load_into", lambda *a, **k: (loaded.append(a[2]), load(*a, **k))[1]
     )
     predictor = Predictor(digits.model(), digits.store, AES(k=2))
     assert sorted(loaded) == predictor.epochs == [2, 6]
