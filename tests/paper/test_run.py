@@ -49,8 +49,10 @@ OPTIONS = {
 }
 
 
-def run(*arguments, cwd):
-    return processes.run(CODE, *arguments, cwd=cwd, **OPTIONS)
+def run(*arguments, cwd, status=0):
+    result = processes.run(CODE, *arguments, cwd=cwd, **OPTIONS)
+    assert result.returncode == status, result.stderr
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,6 @@ def done(tmp_path_factory, cifar):
         patched.setenv("SNAPSURE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         stopped = interrupted(folder, *options)
         again = run(*options, cwd=folder)
-    assert again.returncode == 0, again.stderr
     return folder, stopped, again
 
 
@@ -162,7 +163,6 @@ def test_softmax_alone_takes_every_table_that_is_whole(done, cifar, tmp_path, mo
 def test_from_results_in_seconds_without_training(done):
     folder, _, again = done
     result = run("reproduce", "table1", "--from", "mine/results", cwd=folder)
-    assert result.returncode == 0, result.stderr
     assert result.stdout.strip() in again.stdout
     told = run("reproduce", "table1", "--from", "mine/results", "--json", cwd=folder)
     written = json.loads((folder / "mine" / "results" / "table1.json").read_text())
@@ -178,13 +178,11 @@ def test_what_cannot_stand_beside_is_refused_before_it_trains(done, cifar, tmp_p
         (tmp_path, f"--beside must be a folder with experiment.json, got none in {tmp_path}"),
         (folder / "mine" / "results", "--beside must be results of other seeds, of the same data "),
     ):
-        refused = run(*other, beside, cwd=folder)
-        assert refused.returncode == 2
+        refused = run(*other, beside, cwd=folder, status=2)
         assert refused.stderr.splitlines()[-1].startswith(f"snapsure: {told}")
         assert not (tmp_path / "other" / "seed-1").exists()
     more = run(*options, "--seed", 2, "--out", tmp_path / "more", "--softmax-only", "--beside",
                folder / "mine" / "results", cwd=folder)  # fmt: skip
-    assert more.returncode == 0, more.stderr
     both = Experiment.open(tmp_path / "more" / "results")
     assert both.seeds == [0, 1, 2]
     assert [*both.ensembles] == [(0, 1)]
@@ -195,7 +193,6 @@ def test_train_alone_goes_into_the_same_folder(done, cifar):
     folder, _, _ = done
     options = ("--dataset", "cifar10", "--data", cifar, "--out", "mine")
     result = run("train", *options, "--seed", 1, cwd=folder)
-    assert result.returncode == 0, result.stderr
     assert "seed 1: trained already" in result.stderr
     assert result.stdout == "snapshots: mine/seed-1/snapshots\n"
 
@@ -204,13 +201,11 @@ def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
     folder, _, _ = done
     options = ("--dataset", "cifar10", "--scale", "cpu-full", "--data", cifar)
     for command in (("train",), ("reproduce", "table1")):
-        result = run(*command, *options, "--out", "mine", cwd=folder)
-        assert result.returncode == 2
+        result = run(*command, *options, "--out", "mine", cwd=folder, status=2)
         assert "got mine, which holds another experiment" in result.stderr
     (folder / "mine" / "study.json").rename(folder / "kept.json")
-    result = run("train", *options, "--out", "mine", cwd=folder)
+    result = run("train", *options, "--out", "mine", cwd=folder, status=2)
     (folder / "kept.json").rename(folder / "mine" / "study.json")
-    assert result.returncode == 2
     assert "mine/seed-0 must hold a training of the same recipe" in result.stderr
 
 
@@ -234,8 +229,8 @@ def test_two_processes_one_outcome(cifar, tmp_path):
     ("option", "value"), [("--accelerator", "cuda"), ("--precision", "17-mixed")]
 )
 def test_what_fabric_refuses_is_a_sentence(cifar, tmp_path, option, value):
-    result = run("train", "--dataset", "cifar10", "--data", cifar, option, value, cwd=tmp_path)
-    assert result.returncode == 2
+    options = ("--dataset", "cifar10", "--data", cifar, option, value)
+    result = run("train", *options, cwd=tmp_path, status=2)
     assert f"{option} {value}" in result.stderr
     assert "must be ones that Lightning Fabric has here, got its refusal (" in result.stderr
     assert "Traceback" not in result.stderr

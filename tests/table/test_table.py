@@ -32,14 +32,11 @@ def table():
 
 
 def same(a, b):
+    columns = [(t.labels, t.y_hat, t.epochs, t.y, t.logits, t.final) for t in (a, b)]
     return (
         a.names == b.names
-        and all((a.kappa(name) == b.kappa(name)).all() for name in a.names)
-        and (a.labels == b.labels).all()
-        and (a.y_hat == b.y_hat).all()
-        and (a.epochs == b.epochs).all()
-        and (a.y is b.y is None or (a.y == b.y).all())
-        and (a.final is b.final is None or (a.final == b.final).all())
+        and all(np.array_equal(a.kappa(name), b.kappa(name)) for name in a.names)
+        and all(map(np.array_equal, *columns))
     )
 
 
@@ -115,6 +112,8 @@ def test_split_parts_are_disjoint_and_whole(table):
     assert (together == np.sort(table.kappa("softmax")[0])).all()
     assert same(table.split(0.7, seed=3)[0], held_out)
     assert not same(table.split(0.7, seed=4)[0], held_out)
+    for part in ScoreTable.from_kappa([np.linspace(0, 1, 50)]).split(0.5, seed=3):
+        assert (np.diff(part.kappa("softmax")[0]) > 0).all()  # in the order of the examples
     at = int(np.flatnonzero(table.kappa("softmax")[0] == rest.kappa("softmax")[0, 4])[0])
     assert rest.y[4] == table.y[at]
     assert (rest.labels[:, 4] == table.labels[:, at]).all()
@@ -190,12 +189,6 @@ def test_every_answer_to_an_example_of_no_class_is_wrong(tmp_path):
     assert (ScoreTable.open(tmp_path / "table").y == y).all()
     pack(table, tmp_path / "table.npz")
     assert (unpack(tmp_path / "table.npz").y == y).all()
-
-
-def test_a_split_keeps_the_order_of_the_examples():
-    kappa = np.linspace(0, 1, 50)
-    for part in ScoreTable.from_kappa([kappa]).split(0.5, seed=3):
-        assert (np.diff(part.kappa("softmax")[0]) > 0).all()
 
 
 def test_folders_that_are_no_table(tmp_path, table):
@@ -342,13 +335,12 @@ def test_a_table_is_not_saved_among_scores_that_are_not_finished(tmp_path, table
 
 def test_from_bare_kappa():
     kappa = np.random.default_rng(0).random((3, 5))
-    table = ScoreTable.from_kappa(kappa, [0, 1, 0, 0, 1], epochs=[4, 6, 9])
-    assert table.names == ["softmax"]
-    assert table.epochs.tolist() == [4, 6, 9]
+    table = ScoreTable.from_kappa(kappa, [0, 1, 0, 0, 1], epochs=[4, 6, 9], name="mine")
+    assert (table.names, table.epochs.tolist()) == (["mine"], [4, 6, 9])
     assert table.errors.tolist() == [False, True, False, False, True]
-    np.testing.assert_array_equal(table.kappa("softmax"), kappa)
-    assert ScoreTable.from_kappa(kappa).epochs.tolist() == [1, 2, 3]
-    assert ScoreTable.from_kappa(kappa, name="mine").names == ["mine"]
+    np.testing.assert_array_equal(table.kappa("mine"), kappa)
+    plain = ScoreTable.from_kappa(kappa)
+    assert (plain.names, plain.epochs.tolist()) == (["softmax"], [1, 2, 3])
 
 
 def test_some_of_the_snapshots():
@@ -402,15 +394,11 @@ def test_a_table_that_was_checked_is_not_checked_again_in_parts(tmp_path):
         assert some.kappa("softmax").flags.c_contiguous
         some.save(tmp_path)
         assert same(ScoreTable.open(tmp_path), some)
-        np.testing.assert_array_equal(ScoreTable.open(tmp_path).logits, some.logits)
     with refuses(InvalidInput, "`logits`", "1%"):
         table.rows(rounded).with_logits(logits[rounded])
 
 
-@pytest.mark.parametrize("index", [np.zeros(10, bool), np.array([], int), [[0, 1]], 3])
+@pytest.mark.parametrize("index", [np.zeros(30, bool), np.array([], int), [[0, 1]], 3])
 def test_rows_that_are_none(table, index):
-    index = np.asarray(index)
-    if index.dtype == bool:
-        index = np.zeros(table.y_hat.size, bool)
     with refuses(InvalidInput, "`index`", "shape", "mask"):
         table.rows(index)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from snapsure.training._student import mix_labels
 from snapsure.training._targets import Targets
 from tests.support import processes
 from tests.support.problem import network, points, trained
+from tests.support.refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -33,21 +35,30 @@ def store(tmp_path_factory):
 def taught(store, tmp_path_factory):
     """A finished student."""
     folder = tmp_path_factory.mktemp("taught") / "student"
-    student = Student(
-        network, store, points(), folder, labels=0, epochs=40, batch_size=50, progress=False
-    )
-    return SimpleNamespace(student=student.fit(), store=store, folder=folder)
+    student = quiet(store, points(), folder, epochs=40).fit()
+    return SimpleNamespace(student=student, store=store, folder=folder)
+
+
+def quiet(store, data, folder, model=network, **options):
+    """A student that by default learns from the snapshots alone, for two epochs."""
+    usual = {"labels": 0, "epochs": 2, "batch_size": 50, "progress": False}
+    return Student(model, store, data, folder, **usual | options)
+
+
+def softmax(model, x):
+    with torch.no_grad():
+        return model.eval()(x).double().softmax(dim=1).numpy()
+
+
+def load(store, epoch):
+    model = network()
+    store.load_into(model, epoch)
+    return model
 
 
 def believed(stores, epochs, x):
     """Mean class probabilities, snapshot by snapshot."""
-    each = []
-    for store in stores:
-        for epoch in epochs:
-            model = network()
-            store.load_into(model, epoch)
-            with torch.no_grad():
-                each.append(model.eval()(x).double().softmax(dim=1).numpy())
+    each = [softmax(load(store, epoch), x) for store in stores for epoch in epochs]
     return np.mean(each, axis=0)
 
 
@@ -98,8 +109,7 @@ def test_targets_that_are_there_are_kept(store, tmp_path, monkeypatch):
 def test_the_student_learns_what_the_snapshots_believe(taught):
     x, _ = points(500, seed=1)
     wanted = believed([taught.store], range(4, 11), x)  # from ⌊0.4 · 10⌋ on
-    with torch.no_grad():
-        p = taught.student.network(x).softmax(dim=1).numpy()
+    p = softmax(taught.student.network, x)
     assert (p.argmax(axis=1) == wanted.argmax(axis=1)).mean() > 0.9
     assert np.abs(p - wanted).mean() < 0.05
     history = read_history(taught.folder)
@@ -133,15 +143,14 @@ def test_labels_are_learned_by_their_weight(store, tmp_path, weight):
     """A student whose inputs are all labelled 0 answers 0 if labels weigh, and not otherwise."""
     x, _ = points()
     zeros = torch.zeros(300, dtype=torch.long)
-    options = {"labels": weight, "epochs": 15, "batch_size": 50, "progress": False}
-    student = Student(network, store, (x, zeros), tmp_path / "s", **options).fit()
-    with torch.no_grad():
-        answers = student.network(x).argmax(dim=1)
-    assert ((answers == 0).float().mean() > 0.9) == (weight == 0.5)
+    student = quiet(store, (x, zeros), tmp_path / "s", labels=weight, epochs=15).fit()
+    answers = softmax(student.network, x).argmax(axis=1)
+    assert ((answers == 0).mean() > 0.9) == (weight == 0.5)
     # Inputs without labels teach by the snapshots alone, whatever the weight.
-    alone = Student(network, store, x, tmp_path / "alone", **options).fit().network.state_dict()
-    options["labels"] = 0
-    soft = Student(network, store, x, tmp_path / "soft", **options).fit().network.state_dict()
+    alone, soft = (
+        quiet(store, x, tmp_path / f"alone-{labels}", labels=labels).fit().network.state_dict()
+        for labels in (weight, 0)
+    )
     assert all(torch.equal(alone[name], soft[name]) for name in soft)
 
 
@@ -150,8 +159,7 @@ def test_answering_itself(taught):
     predictor = taught.student.predictor()
     answer = predictor(x)
     assert predictor.passes == 1
-    with torch.no_grad():
-        p = taught.student.network(x).double().softmax(dim=1).numpy()
+    p = softmax(taught.student.network, x)
     assert (answer.label == p.argmax(axis=1)).all()
     np.testing.assert_allclose(answer.confidence, p.max(axis=1), rtol=1e-6)
 
@@ -161,12 +169,8 @@ def test_saying_how_sure_the_old_answers_are(taught, tmp_path):
     predictor = taught.student.predictor("final")
     answer = predictor(x)
     assert predictor.passes == 2
-    old = network()
-    taught.store.load_into(old, 10)
-    with torch.no_grad():
-        before = old.eval()(x).double().softmax(dim=1).numpy()
-        labels = before.argmax(axis=1)
-        p = taught.student.network(x).double().softmax(dim=1).numpy()
+    before, p = softmax(load(taught.store, 10), x), softmax(taught.student.network, x)
+    labels = before.argmax(axis=1)
     assert (answer.label == labels).all()
     at = np.arange(600), labels
     np.testing.assert_allclose(answer.confidence, (p[at] + before[at]) / 2, rtol=1e-6)
@@ -184,12 +188,10 @@ def test_saying_how_sure_the_old_answers_are(taught, tmp_path):
 def test_the_difference_is_counted(taught):
     x, y = points(400, seed=3)
     found = taught.student.difference((x, y))
-    old = network()
-    taught.store.load_into(old, 10)
-    with torch.no_grad():
-        before, now = (
-            (model.eval()(x).argmax(dim=1).numpy()) for model in (old, taught.student.network)
-        )
+    before, now = (
+        softmax(model, x).argmax(axis=1)
+        for model in (load(taught.store, 10), taught.student.network)
+    )
     right = y.numpy()
     assert found.points == 400
     assert found.error_before == (before != right).mean()
@@ -220,26 +222,16 @@ def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
         def forward(self, x):
             return {"logits": self.body(x)}
 
-    def state(data, name):
-        folder = tmp_path / name
-        student = Student(
-            network, store, data, folder, labels=0, epochs=2, batch_size=50, progress=False
-        )
-        return student.fit().network.state_dict()
-
-    one = state((x, y), "pair")
+    one = quiet(store, (x, y), tmp_path / "pair").fit().network.state_dict()
     for name, data in (("alone", x.numpy()), ("set", TensorDataset(x, y))):
-        other = state(data, name)
+        other = quiet(store, data, tmp_path / name).fit().network.state_dict()
         assert all(torch.equal(one[key], other[key]) for key in one)
     named = SnapshotStore(tmp_path / "named")
     for epoch in store.epochs:
         model = ByName()
         store.load_into(model.body, epoch)
         named.save(model, epoch)
-    student = Student(
-        *(ByName, named, Named(), tmp_path / "dict"),
-        **{"labels": 0, "epochs": 2, "batch_size": 50, "progress": False},
-    ).fit()
+    student = quiet(named, Named(), tmp_path / "dict", ByName).fit()
     assert student.difference(Named()).points == 300
     other = student.network.body.state_dict()
     assert all(torch.equal(one[key], other[key]) for key in one)
@@ -253,10 +245,8 @@ def test_more_inputs_without_labels(store, tmp_path):
         seen.append(x)
         return x
 
-    student = Student(
-        network, store, points(), tmp_path, unlabelled=more, epochs=1, augment=noted,
-        progress=False, batch_size=100,
-    ).fit()  # fmt: skip
+    options = {"unlabelled": more, "augment": noted, "epochs": 1, "batch_size": 100}
+    student = quiet(store, points(), tmp_path, **options).fit()
     rows = torch.cat(seen)
     assert rows.shape == (500, 4)
     assert len(torch.unique(torch.cat([rows, points()[0], more]), dim=0)) == 500
@@ -267,12 +257,9 @@ def test_the_student_of_an_ensemble(store, tmp_path):
     other = trained(tmp_path / "other", seed=5)
     x, _ = points(200, seed=4)
     both = Ensemble([store, other])
-    student = Student(
-        network, both, points(), tmp_path / "s", labels=0, epochs=30, progress=False
-    ).fit()
+    student = quiet(both, points(), tmp_path / "s", epochs=30, batch_size=128).fit()
     wanted = believed([store, other], range(4, 11), x)
-    with torch.no_grad():
-        p = student.network(x).softmax(dim=1).numpy()
+    p = softmax(student.network, x)
     assert (p.argmax(axis=1) == wanted.argmax(axis=1)).mean() > 0.9
     assert student.difference(points(100, seed=6)).points == 100
     with pytest.raises(InvalidInput, match="must be 'itself' for the student of an ensemble"):
@@ -282,7 +269,6 @@ def test_the_student_of_an_ensemble(store, tmp_path):
 def test_another_training_in_the_same_folder_is_refused(taught, store, tmp_path):
     """Inputs that differ in few rows, another optimizer, and a student nobody fitted."""
     x, _ = points()
-    given = {"labels": 0, "epochs": 40, "batch_size": 50, "progress": False}
     changed = x.clone()
     changed[150:160] += 1
     for options in (
@@ -291,28 +277,21 @@ def test_another_training_in_the_same_folder_is_refused(taught, store, tmp_path)
         {"optimizer": torch.optim.AdamW},
         {"seed": 3},
         {"labels": 0.5},
+        {"epochs": 41},
     ):
-        options = given | options
-        other = Student(network, store, options.pop("data", x), taught.folder, **options)
-        with pytest.raises(InvalidInput, match="must hold a training of the same snapshots"):
+        other = quiet(store, **{"data": x, "folder": taught.folder, "epochs": 40} | options)
+        with refuses(InvalidInput, taught.folder, "training of the same snapshots"):
             other.fit()
-    with pytest.raises(InvalidInput, match="must hold a training of the same snapshots"):
-        Student(network, store, changed, taught.folder, **given).predictor()
-    relabelled = Student(network, store, (x, torch.zeros(300)), taught.folder, **given)
+    with refuses(InvalidInput, taught.folder, "training of the same snapshots"):
+        quiet(store, changed, taught.folder, epochs=40).predictor()
+    relabelled = quiet(store, (x, torch.zeros(300)), taught.folder, epochs=40)
     assert relabelled.fit().finished  # labels are not used
 
 
 def test_a_student_that_diverges_is_told(store, tmp_path):
-    wild = Student(
-        network,
-        store,
-        points(),
-        tmp_path,
-        epochs=3,
-        optimizer=lambda weights: torch.optim.SGD(weights, 1e20),
-        progress=False,
-    )
-    with pytest.raises(InvalidInput, match=r"loss must stay finite, got nan in epoch 1\. Lower"):
+    optimizer = partial(torch.optim.SGD, lr=1e20)
+    wild = quiet(store, points(), tmp_path, labels=0.75, optimizer=optimizer, batch_size=128)
+    with refuses(InvalidInput, "loss must stay finite, got nan in epoch 1", "Lower"):
         wild.fit()
     assert not wild.finished
 
@@ -321,7 +300,7 @@ def test_the_callers_random_numbers_stay(store, tmp_path):
     torch.manual_seed(1)
     wanted = torch.rand(3)
     torch.manual_seed(1)
-    Student(network, store, points(), tmp_path, epochs=1, progress=False).fit()
+    quiet(store, points(), tmp_path, epochs=1).fit()
     assert torch.equal(torch.rand(3), wanted)
 
 
@@ -363,10 +342,7 @@ def test_two_processes_train_one_student(store, tmp_path):
         _, errors = process.communicate(timeout=processes.LONG)
     assert process.returncode == 0, errors
     x, _ = points(500, seed=1)
-    model = network()
-    SnapshotStore(tmp_path / "s" / "itself").load_into(model, 30)
-    with torch.no_grad():
-        p = model.eval()(x).softmax(dim=1).numpy()
+    p = softmax(load(SnapshotStore(tmp_path / "s" / "itself"), 30), x)
     wanted = believed([store], range(4, 11), x)
     assert (p.argmax(axis=1) == wanted.argmax(axis=1)).mean() > 0.9
     assert len([*(tmp_path / "s" / "targets-0").glob("part-*")]) == 2
@@ -429,51 +405,50 @@ def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(store, tm
             assert stores[0].sha256(epoch) == stores[1].sha256(epoch)
 
 
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(points()[0])
+
+
+SAME = network()
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ({"model": SAME}, ["`model`", "function that makes a new network"]),
+        ({"model": lambda: SAME}, ["must make a new network at every call"]),
+        ({"model": lambda: 5}, ["`model` must make a network, got int"]),
+        ({"start": 1}, ["`start` must lie in [0, 1)"]),
+        ({"labels": 1}, ["`labels` must lie in [0, 1)"]),
+        (
+            {"data": (points()[0], points()[1] + 1), "labels": 0.75},
+            ["labels of `data` must lie in 0…2", "got 3", "Number"],
+        ),
+        ({"data": Stream()}, ["`data` must give any of its rows when asked"]),
+        ({"unlabelled": torch.rand(300, 5)}, ["`unlabelled` must be what the network takes"]),
+    ],
+)
+def test_what_cannot_teach(store, tmp_path, change, facts):
+    with refuses(InvalidInput, *facts):
+        quiet(store, **{"data": points()[0], "folder": tmp_path / "new"} | change).fit()
+
+
 def test_bad_input(store, taught, tmp_path):
-    x, y = points()
-    with pytest.raises(InvalidInput, match="`model` must be a function that makes a new network"):
-        Student(network(), store, x, tmp_path)
-    with pytest.raises(InvalidInput, match="must hold at least one snapshot, got none"):
-        Student(network, SnapshotStore(tmp_path / "empty"), x, tmp_path / "s")
-    for name in ("start", "labels"):
-        with pytest.raises(InvalidInput, match=rf"`{name}` must lie in \[0, 1\)"):
-            Student(network, store, x, tmp_path, **{name: 1})
-    with pytest.raises(InvalidInput, match=r"labels of `data` must lie in 0…2, .* got 3\. Number"):
-        Student(network, store, (x, y + 1), tmp_path / "high", progress=False).fit()
-    student = Student(network, store, x, tmp_path / "new", progress=False)
-    with pytest.raises(NotFitted, match=r"Call \.fit\(\)"):
-        student.predictor()
-    with pytest.raises(InvalidInput, match='`answers` must be "itself" or "final", got'):
+    x, _ = points()
+    with refuses(InvalidInput, "must hold at least one snapshot, got none"):
+        quiet(SnapshotStore(tmp_path / "empty"), x, tmp_path / "s")
+    with refuses(NotFitted, "Call .fit()"):
+        quiet(store, x, tmp_path / "new").predictor()
+    with refuses(InvalidInput, '`answers` must be "itself" or "final", got'):
         taught.student.predictor("both")
     with pytest.raises(WrongArchitecture):
-        Student(lambda: nn.Linear(4, 3), store, x, tmp_path / "other", progress=False).fit()
-    with pytest.raises(InvalidInput) as caught:
-        Student(network, store, (x, y), taught.folder, labels=0, epochs=41, batch_size=50).fit()
-    assert str(caught.value).startswith(
-        f"{taught.folder} must hold a training of the same snapshots, data, labels, start, epochs, "
-        f"batch size, seed, optimizer, devices and precision, got another one"
-    )
+        quiet(store, x, tmp_path / "other", lambda: nn.Linear(4, 3)).fit()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()
-    with pytest.raises(InvalidInput, match="`out` must be a new folder or one of this student"):
-        Student(network, store, x, tmp_path / "full").fit()
-
-    class Stream(IterableDataset):
-        def __iter__(self):
-            return iter(x)
-
-    with pytest.raises(InvalidInput, match="`data` must give any of its rows when asked"):
-        Student(network, store, Stream(), tmp_path / "stream")
-    one = network()
-    with pytest.raises(InvalidInput, match="must make a new network at every call"):
-        Student(lambda: one, store, x, tmp_path / "one").fit()
-    with pytest.raises(InvalidInput, match="`model` must make a network, got int"):
-        Student(lambda: 5, store, x, tmp_path / "five").fit()
-    with pytest.raises(InvalidInput, match="`unlabelled` must be what the network takes"):
-        Student(
-            network, store, x, tmp_path / "wide", unlabelled=torch.rand(300, 5), progress=False
-        ).fit()
+    with refuses(InvalidInput, "`out` must be a new folder or one of this student"):
+        quiet(store, x, tmp_path / "full").fit()
     targets, _ = targets_of(tmp_path / "short", store, x)
     (tmp_path / "short" / "hashes-000.json").unlink()
-    with pytest.raises(CorruptFile, match="must hold targets of 300 rows, got 0"):
+    with refuses(CorruptFile, "must hold targets of 300 rows, got 0"):
         targets.open()

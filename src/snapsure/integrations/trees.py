@@ -9,7 +9,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -201,10 +203,9 @@ def _staged_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
 
 def _xgboost_rounds(model: Any) -> int:
     booster = model.get_booster() if hasattr(model, "get_booster") else model
-    try:
+    rounds = 0
+    with suppress(ValueError):  # XGBoost's error for a model that has seen no data
         rounds = int(booster.num_boosted_rounds())
-    except ValueError:  # XGBoost's error for a model that has seen no data
-        rounds = 0
     _refuse_untrained(booster, rounds)
     learner = json.loads(booster.save_config())["learner"]
     _refuse_boosting(learner["gradient_booster"]["name"], "gbtree")
@@ -219,25 +220,21 @@ def _xgboost_rounds(model: Any) -> int:
 def _xgboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     # Each stage continues from the margins of the one before: the same sums, bit by bit, as all
     # rounds from the first, without T² of them.
-    margins, done = None, 0
-    for epoch in epochs.tolist():
-        margins = model.predict(
-            X, output_margin=True, base_margin=margins, iteration_range=(done, epoch)
-        )
-        done = epoch
+    margins = None
+    for rounds in pairwise([0, *epochs.tolist()]):
+        margins = model.predict(X, output_margin=True, base_margin=margins, iteration_range=rounds)
         yield margins
 
 
 def _xgboost_booster_margins(booster: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     xgboost = sys.modules["xgboost"]  # the booster has imported it
     matrix = X if isinstance(X, xgboost.DMatrix) else xgboost.DMatrix(X, enable_categorical=True)
-    before, done = matrix.get_base_margin(), 0  # the matrix may be the user's: restore it
+    before = matrix.get_base_margin()  # the matrix may be the user's: restore it
     try:
-        for epoch in epochs.tolist():
-            margins = booster.predict(matrix, output_margin=True, iteration_range=(done, epoch))
+        for rounds in pairwise([0, *epochs.tolist()]):
+            margins = booster.predict(matrix, output_margin=True, iteration_range=rounds)
             yield margins
             matrix.set_base_margin(margins.ravel())
-            done = epoch
     finally:
         matrix.set_base_margin(before)
 
@@ -254,12 +251,10 @@ def _lightgbm_rounds(model: Any) -> int:
 
 def _lightgbm_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     scale = _lightgbm_settings(getattr(model, "booster_", model))[2]
-    margins, done = 0.0, 0
-    for epoch in epochs.tolist():
-        margins = margins + model.predict(
-            X, raw_score=True, start_iteration=done, num_iteration=epoch - done
-        )
-        done = epoch
+    margins = 0.0
+    for start, end in pairwise([0, *epochs.tolist()]):
+        more = {"start_iteration": start, "num_iteration": end - start}
+        margins = margins + model.predict(X, raw_score=True, **more)
         yield scale * margins
 
 
@@ -286,13 +281,11 @@ def _catboost_margins(model: Any, X: Any, epochs: Ints) -> Iterator[Array]:
     return pick_stages(margins, epochs)
 
 
+GRADIENT = Library(lambda model: int(model.n_estimators_), _staged_margins)
+HISTOGRAM = Library(lambda model: int(model.n_iter_), _staged_margins)
 LIBRARIES = {
-    ("sklearn", "GradientBoostingClassifier"): Library(
-        lambda model: int(model.n_estimators_), _staged_margins
-    ),
-    ("sklearn", "HistGradientBoostingClassifier"): Library(
-        lambda model: int(model.n_iter_), _staged_margins
-    ),
+    ("sklearn", "GradientBoostingClassifier"): GRADIENT,
+    ("sklearn", "HistGradientBoostingClassifier"): HISTOGRAM,
     ("xgboost", "XGBClassifier"): Library(_xgboost_rounds, _xgboost_margins),
     ("xgboost", "Booster"): Library(_xgboost_rounds, _xgboost_booster_margins, is_raw=True),
     ("lightgbm", "LGBMClassifier"): Library(_lightgbm_rounds, _lightgbm_margins),
@@ -312,8 +305,7 @@ def _look_up(model: Any) -> Library | None:
 
 
 def _find_library(model: Any) -> Library:
-    library = _look_up(model)
-    if library is None:
+    if (library := _look_up(model)) is None:
         names = dict.fromkeys(name for _, name in LIBRARIES)
         raise InvalidInput(
             f"`model` must be one of {', '.join(names)}, or a Pipeline or search over one, got "

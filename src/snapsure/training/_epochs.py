@@ -35,8 +35,6 @@ _AGAIN = "restore it, or delete the folder and train again"
 
 
 class _State(TypedDict):
-    """The file to resume from."""
-
     file: Annotated[str, Meta(pattern=r"\Astate-\d{6,}\.pt\Z")]
     sha256: str
 
@@ -107,22 +105,18 @@ def _read(folder: Path) -> _Epochs:
 def read_ahead(read: Callable[[Tensor], T], batches: Sequence[Tensor]) -> Iterator[T]:
     """Read each batch while the network works on the one before."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = None
-        for rows in batches:
+        waiting = pool.submit(read, batches[0])
+        for rows in batches[1:]:
             reading = pool.submit(read, rows)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = reading
-        if waiting is not None:
             yield waiting.result()
+            waiting = reading
+        yield waiting.result()
 
 
 def mix_seeds(*numbers: int) -> int:
-    """Return one seed made of several numbers.
-
-    (A 0 at the end changes nothing: the order of the examples and the augmentation of the first
-    process start from the same seed, for different uses.)
-    """
+    """Return one seed made of several numbers."""
+    # A 0 at the end changes nothing: the order of the examples and the augmentation of the first
+    # process start from the same seed, for different uses.
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

@@ -4,8 +4,8 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -192,7 +192,8 @@ class Student:
 
         self.epochs = _validate.count(epochs, "epochs")
         self.batch_size = _validate.count(batch_size, "batch_size")
-        self._optimizer = optimizer or _make_sgd
+        sgd = partial(SGD, lr=0.05, momentum=0.9, weight_decay=5e-4, nesterov=True)
+        self._optimizer: MakeOptimizer = optimizer or sgd
         self._schedule = schedule or (lambda made: CosineAnnealingLR(made, self.epochs))
         self._augment, self.seed = augment, _validate.count(seed, "seed", least=0)
         self._memory, self._progress = _validate.count(memory, "memory"), progress
@@ -321,24 +322,17 @@ class Student:
                     _files.write_bytes(self.folder / _ABOUT, _json.text(about))
             except InvalidInput as error:
                 refusal = str(error)
-        refusal = fabric.broadcast(refusal)
-        if refusal is not None:
+        if (refusal := fabric.broadcast(refusal)) is not None:
             raise InvalidInput(refusal)
 
     def _compute_targets(self, fabric: "Fabric") -> None:
         rank, world = fabric.global_rank, fabric.world_size
         for i, part in enumerate(self._sets):
             part.targets = Targets(self.folder / f"targets-{i}", part.rows)
-            total = part.rows.n * self.teachers
+            total, model = part.rows.n * self.teachers, self._make_network()
             with bar("targets", total, 0, progress=self._progress and not rank) as advance:
                 part.targets.compute(
-                    self._make_network(),
-                    self._snapshots,
-                    self._teachers,
-                    self._memory,
-                    advance,
-                    rank,
-                    world,
+                    model, self._snapshots, self._teachers, self._memory, advance, rank, world
                 )
             fabric.barrier()
             part.targets.open()
@@ -415,9 +409,8 @@ class Student:
             own, left = left[left < part.rows.n], left[left >= part.rows.n] - part.rows.n
             if own.size:
                 found.append(part.take(own))
-        if len(found) == 1:
-            return found[0]
-        return concatenate([inputs for inputs, _ in found]), torch.cat([t for _, t in found])
+        inputs, targets = zip(*found, strict=True)
+        return inputs[0] if len(found) == 1 else concatenate(inputs), torch.cat(targets)
 
     def _write(self, network: nn.Module) -> None:
         """Write the student beside the old network, then alone: that completes the folder."""
@@ -430,13 +423,13 @@ class Student:
         SnapshotStore(self.folder / "itself").save(network, self.epochs)
 
 
+@dataclass
 class _Set:
-    """Examples, the snapshots' mean probabilities of each, and the weight of its label."""
+    """Examples, the weight of their labels, and the snapshots' mean probabilities of each."""
 
-    targets: Targets
-
-    def __init__(self, rows: Rows, weight: float) -> None:
-        self.rows, self.weight = rows, weight
+    rows: Rows
+    weight: float
+    targets: Targets = field(init=False)
 
     def identity(self) -> list[Any]:
         """Return what tells these inputs, and the labels that count, from all others."""
@@ -470,7 +463,3 @@ def mix_labels(targets: Tensor, labels: Ints | None, weight: float) -> Tensor:
     mixed[known] *= 1 - weight
     mixed[known, labels[known]] += weight
     return mixed
-
-
-def _make_sgd(weights: Iterable[nn.Parameter]) -> Optimizer:
-    return SGD(weights, 0.05, momentum=0.9, weight_decay=5e-4, nesterov=True)
