@@ -1,10 +1,6 @@
 """Lightning's Trainer, as it is."""
 
 import logging
-import os
-import subprocess
-import sys
-import textwrap
 
 import lightning.pytorch as pl
 import numpy as np
@@ -345,13 +341,7 @@ if __name__ == "__main__":
 
 def test_two_processes_one_writer(digits, tmp_path):
     """DDP over gloo: 797 points for two processes, one of which gets a point twice."""
-    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, tmp_path / "script.py", tmp_path]
-    with processes.started(command, env=env, **pipes) as run:
-        told, error = run.communicate(timeout=processes.LONG)
-    assert run.returncode == 0, error
+    told = processes.run_script(tmp_path / "script.py", SCRIPT, tmp_path)
     assert sorted(told.split()) == ["False", "True", "wrote", "wrote"]
     store = SnapshotStore(tmp_path / "store")
     store.verify()

@@ -11,6 +11,10 @@ from tests.support.refusals import refuses
 from tests.support.runs import simulated
 
 
+def about(count=2, **more):
+    return {"dataset": "d", "scale": "s", "networks": [[]] * count, **more}
+
+
 def packed(kappa, tmp_path):
     kappa = np.atleast_2d(kappa)
     table = ScoreTable({"softmax": kappa}, np.zeros(kappa.shape, int), np.zeros(kappa.shape[1]))
@@ -69,26 +73,22 @@ def test_a_table_keeps_its_areas_in_a_fraction_of_the_room(tmp_path):
 
 def test_experiment_there_and_back(tmp_path):
     table = simulated()
-    about = {"dataset": "cifar100", "scale": "cpu", "networks": [[{"epoch": 1}], [{"epoch": 1}]]}
-    Experiment(about, [table, table]).save(tmp_path)
-    read = Experiment.open(tmp_path)
-    assert read.about == about
-    assert len(read.tables) == 2
-    assert read.ensembles == {}
-    Experiment(about, [table, table], {(0, 1): table}).save(tmp_path)
+    facts = about(networks=[[{"epoch": 1}], [{"epoch": 1}]])
+    Experiment(facts, [table, table], {(0, 1): table}).save(tmp_path)
     ((seeds, ensemble),) = Experiment.open(tmp_path).ensembles.items()
     assert seeds == (0, 1)
     assert np.array_equal(ensemble.errors, table.errors)
-    Experiment(about, [table, table]).save(tmp_path)
-    assert Experiment.open(tmp_path).ensembles == {}
+    Experiment(facts, [table, table]).save(tmp_path)
+    read = Experiment.open(tmp_path)
+    assert (read.about, read.ensembles) == (facts, {})
+    assert len(read.tables) == 2
 
 
 def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     table = simulated()
     kappa, some = {"nn_distance": table.kappa("softmax")[1::2]}, table.epochs[1::2]
     near = ScoreTable(kappa, table.labels[1::2], table.y, epochs=some)
-    about = {"dataset": "d", "scale": "s", "networks": [[], []]}
-    Experiment(about, [table, table], apart={0: near, 1: near}).save(tmp_path)
+    Experiment(about(), [table, table], apart={0: near, 1: near}).save(tmp_path)
     read = Experiment.open(tmp_path)
     assert {seed: part.epochs.tolist() for seed, part in read.of("nn_distance").items()} == {
         0: some.tolist(),
@@ -97,7 +97,7 @@ def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     assert read.of("softmax") == dict(enumerate(read.tables))
     assert read.of("margin") == {}
     assert tabulate_table1(read).content["nn_distance"]["networks"] == 2
-    Experiment(about, [table, table]).save(tmp_path)
+    Experiment(about(), [table, table]).save(tmp_path)
     assert Experiment.open(tmp_path).of("nn_distance") == {}
 
 
@@ -105,8 +105,7 @@ def test_a_score_may_be_of_some_networks(tmp_path):
     table, other = simulated(), simulated(1)
     alone = ScoreTable({"softmax": other.kappa("softmax")}, other.labels, other.y)
     near = ScoreTable({"nn_distance": table.kappa("softmax")}, table.labels, table.y)
-    about = {"dataset": "d", "scale": "s", "networks": [[], []], "seeds": [3, 5]}
-    Experiment(about, [alone, table], apart={1: near}).save(tmp_path)
+    Experiment(about(seeds=[3, 5]), [alone, table], apart={1: near}).save(tmp_path)
     read = Experiment.open(tmp_path)
     assert {name: [*read.of(name)] for name in ("softmax", "mc_dropout", "nn_distance")} == {
         "softmax": [3, 5],
@@ -123,17 +122,17 @@ def test_a_score_may_be_of_some_networks(tmp_path):
         for name, rows in tabulate_motivation(read).content.items()
     }
     assert seeds == {"softmax": [[3], [5]], "nn_distance": [[5]], "mc_dropout": [[5]]}
-    later = {**about, "seeds": [1], "networks": [[]]}
-    both = Experiment(later, [table], apart={0: near}).beside(read)
+    both = Experiment(about(1, seeds=[1]), [table], apart={0: near}).beside(read)
     assert [*both.of("nn_distance")] == [5, 1]
 
 
 def test_networks_of_two_machines_become_one_experiment(tmp_path):
     table, other = simulated(), simulated(1)
-    about = {"dataset": "d", "scale": "s", "recipe": {"drop": (1, 2)}, "networks": [["a"], ["b"]]}
-    Experiment(about, [table, table], {(0, 1): table}).save(tmp_path)
+    recipe = {"drop": (1, 2)}
+    facts = about(recipe=recipe, networks=[["a"], ["b"]])
+    Experiment(facts, [table, table], {(0, 1): table}).save(tmp_path)
     earlier = Experiment.open(tmp_path)
-    ours = Experiment({**about, "seeds": [4], "networks": [["c"]]}, [other])
+    ours = Experiment(about(recipe=recipe, seeds=[4], networks=[["c"]]), [other])
     both = ours.beside(earlier)
     both.save(tmp_path)
     read = Experiment.open(tmp_path)
@@ -154,14 +153,14 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
 
 def test_ensembles_of_two_machines_stand_beside_each_other_the_largest_alone():
     table, other = simulated(), simulated(1)
-    about = {"dataset": "d", "scale": "s", "networks": [[{"training_accuracy": 1.0}]] * 2}
 
-    def trained(*seeds, ensemble):
+    def trained(*seeds, ensemble, table=other):
         networks = [[{"training_accuracy": 1.0}]] * len(seeds)
-        facts = {**about, "seeds": [*seeds], "networks": networks}
-        return Experiment(facts, [other] * len(seeds), {ensemble: other} if ensemble else {})
+        ensembles = {ensemble: table} if ensemble else {}
+        facts = about(seeds=[*seeds], networks=networks)
+        return Experiment(facts, [table] * len(seeds), ensembles)
 
-    two = Experiment(about, [table, table], {(0, 1): table})
+    two = trained(0, 1, ensemble=(0, 1), table=table)
     both = trained(10, 2, 3, ensemble=(2, 10)).beside(two)
     assert [*both.ensembles] == [(0, 1), (2, 10)]
     assert both.ensembles[0, 1] is table
@@ -185,8 +184,7 @@ def test_ensembles_of_two_machines_stand_beside_each_other_the_largest_alone():
 def test_scores_are_called_as_the_archive_says(tmp_path):
     table = simulated()
     renamed = {"mc_dropout": "mc_dropout_variance", "other": "none"}
-    about = {"dataset": "d", "scale": "s", "networks": [[]], "renamed": renamed}
-    Experiment(about, [table]).save(tmp_path)
+    Experiment(about(1, renamed=renamed), [table]).save(tmp_path)
     (read,) = Experiment.open(tmp_path).tables
     assert table.names == ["softmax", "mc_dropout"]
     assert read.names == ["softmax", "mc_dropout_variance"]
@@ -209,8 +207,7 @@ def test_refusals(tmp_path):
 @pytest.mark.parametrize("name", ["seed-0.npz", "nn_distance-seed-0.npz", "ensemble-0-1.npz"])
 def test_a_file_that_is_damaged_or_gone(tmp_path, name):
     table = simulated()
-    about = {"dataset": "d", "scale": "s", "networks": [[], []]}
-    Experiment(about, [table, table], {(0, 1): table}, {0: table}).save(tmp_path)
+    Experiment(about(), [table, table], {(0, 1): table}, {0: table}).save(tmp_path)
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with refuses(CorruptFile, tmp_path / name, "SHA-256 differs"):

@@ -1,7 +1,6 @@
 """The whole way by its commands, as real processes, on a recipe of seconds."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -211,16 +210,10 @@ def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
 
 def test_two_processes_one_outcome(cifar, tmp_path):
     """All processes train; one scores, packs and prints."""
-    script = tmp_path / "snapsure_tiny.py"  # what Fabric starts again must be a file
-    script.write_text(CODE)
     options = ("--dataset", "cifar10", "--data", cifar, "--accelerator", "cpu", "--devices", 2)
-    arguments = [sys.executable, "-W", "ignore", script, "reproduce", "table1", *options]
-    env = {**os.environ, "COLUMNS": "160", "PYTHONPATH": os.pathsep.join(sys.path)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [*arguments, "--out", "mine"]
-    with processes.started(command, cwd=tmp_path, env=env, **pipes) as process:
-        told, error = process.communicate(timeout=processes.LONG)
-    assert process.returncode == 0, error
+    arguments = ("reproduce", "table1", *options, "--out", "mine")
+    env = {"COLUMNS": "160", "PYTHONWARNINGS": "ignore"}
+    told = processes.run_script(tmp_path / "snapsure_tiny.py", CODE, *arguments, **env)
     assert told.count("Table 1: ") == 1
     assert len(Experiment.open(tmp_path / "mine" / "results").tables) == 2
 

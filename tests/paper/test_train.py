@@ -1,11 +1,7 @@
 """Training for real: a step of each recipe, going on after a kill, several processes."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 from dataclasses import replace
 from itertools import pairwise
 
@@ -210,20 +206,11 @@ def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(cifar, tm
 
 def test_two_processes_train_one_network(cifar, tmp_path):
     """DDP from the same code: half a batch each, one set of snapshots."""
-    script = tmp_path / "training.py"  # what Fabric starts again must be a file
-    script.write_text(textwrap.dedent(CODE))
-    command = [sys.executable, script, cifar, tmp_path, 2, 2]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with processes.started(command, stderr=subprocess.PIPE, env=env) as process:
-        _, error = process.communicate(timeout=processes.LONG)
-        assert process.returncode == 0, error
+    processes.run_script(tmp_path / "training.py", CODE, cifar, tmp_path, 2, 2)
     assert SnapshotStore(tmp_path / "snapshots").epochs == [1, 2]
     assert json.loads((tmp_path / "training.json").read_text())["batch"] == TINY.batch
     assert [entry["epoch"] for entry in read_history(tmp_path)] == [1, 2]
     single = tmp_path / "single"
     assert train_alone(cifar, single, 1).returncode == 0
-    one, two = (
-        SnapshotStore(tmp_path / "snapshots").load(1),
-        SnapshotStore(single / "snapshots").load(1),
-    )
+    one, two = (SnapshotStore(path / "snapshots").load(1) for path in (tmp_path, single))
     assert any(not torch.equal(one[name], two[name]) for name in one)  # it saw other batches

@@ -67,6 +67,17 @@ def run(code, *arguments, **options):
         )
 
 
+def run_script(path, code, *arguments, **env):
+    """Run code from a file, which what it starts can run too; give what it printed."""
+    path.write_text(textwrap.dedent(code))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started([sys.executable, path, *arguments], cwd=path.parent, env=env, **pipes) as process:
+        told, error = process.communicate(timeout=LONG)
+    assert process.returncode == 0, error
+    return told
+
+
 def until(holds, process=None):
     """Wait for what must come to hold, while a process runs if one is given."""
     deadline = time.monotonic() + LONG

@@ -1,10 +1,6 @@
 """A student's targets, its training, killed and resumed, and what it answers."""
 
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 from functools import partial
 from types import SimpleNamespace
 
@@ -335,12 +331,7 @@ TWO = """
 @pytest.mark.slow
 def test_two_processes_train_one_student(store, tmp_path):
     """DDP: each computes targets, takes half of each batch, and one writes."""
-    (tmp_path / "two.py").write_text(textwrap.dedent(TWO))
-    command = [sys.executable, tmp_path / "two.py", tmp_path / "s", store.path]
-    env = {**os.environ, "PYTHONPATH": str(processes.ROOT)}
-    with processes.started(command, env=env, stderr=subprocess.PIPE) as process:
-        _, errors = process.communicate(timeout=processes.LONG)
-    assert process.returncode == 0, errors
+    processes.run_script(tmp_path / "two.py", TWO, tmp_path / "s", store.path)
     x, _ = points(500, seed=1)
     p = softmax(load(SnapshotStore(tmp_path / "s" / "itself"), 30), x)
     wanted = believed([store], range(4, 11), x)
