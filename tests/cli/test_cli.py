@@ -113,11 +113,8 @@ def test_confidences_of_every_example_in_a_file(tmp_path):
     expected |= {f"{method} of mc_dropout": p for method, p in other.items()}
     assert header.split(",") == ["row", "y", "y_hat", "wrong", *expected]
     rows = np.array([line.split(",") for line in lines], float)
-    assert np.array_equal(rows[:, 0], np.arange(400))
-    assert np.array_equal(rows[:, 1], table.y)
-    assert np.array_equal(rows[:, 2], table.y_hat)
-    assert np.array_equal(rows[:, 3], table.errors)
-    assert np.array_equal(rows[:, 4:], np.transpose(list(expected.values())))
+    columns = [np.arange(400), table.y, table.y_hat, table.errors, *expected.values()]
+    assert np.array_equal(rows, np.transpose(columns))
 
 
 def test_score_and_evaluate(workplace):
@@ -142,11 +139,13 @@ def test_score_and_evaluate(workplace):
     assert content["error"] == table.errors.mean()
 
 
-def test_data_by_function_and_json(workplace):
-    given = options(data="mine:test", out="by-function")
-    result = run("score", *given, "--json", cwd=workplace)
-    expected = {"table": "by-function", "names": ["softmax"], "shape": [6, 797]}
+def test_data_by_function_every_kappa_and_json(workplace):
+    names = [name for name in registry.names() if not name.startswith("mc_dropout")]
+    changes = {"data": "mine:test", "kappa": ",".join(names), "reference": "train.npz"}
+    result = run("score", *options(**changes, out="rivals"), "--json", cwd=workplace)
+    expected = {"table": "rivals", "names": names, "shape": [6, 797]}
     assert json.loads(result.stdout) == expected
+    assert ScoreTable.open(workplace / "rivals").names == names
 
 
 def test_a_kappa_that_the_module_of_the_model_registers(workplace):
@@ -291,12 +290,6 @@ def test_score_takes_a_folder_that_another_tool_left(workplace):
     assert np.array_equal(tables[0].epochs, tables[1].epochs)
 
 
-def test_score_by_every_kappa(workplace):
-    names = [name for name in registry.names() if not name.startswith("mc_dropout")]
-    score(workplace, kappa=",".join(names), reference="train.npz", out="rivals")
-    assert ScoreTable.open(workplace / "rivals").names == names
-
-
 def test_compare(workplace):
     """Two tables of the same points are seeds; every form has the same rows."""
     for out in ("one", "two"):
@@ -309,10 +302,9 @@ def test_compare(workplace):
     methods = [row["method"] for row in board["rows"]]
     ours = {"AES", "PES", "PES (paper)", "LES", *(f"LES ({n} passes)" for n in (4, 3, 2))}
     assert {"final", "best snapshot", "SPTD"} | ours == {*methods}
-    result = run("compare", *given, "--format", "latex", cwd=workplace)
-    assert all(method in result.stdout for method in methods)
-    result = run("compare", *given, cwd=workplace)
-    assert all(method in result.stdout for method in methods)
+    for form in ("latex", "terminal"):
+        result = run("compare", *given, "--format", form, cwd=workplace)
+        assert all(method in result.stdout for method in methods)
 
     by_aurc = run("compare", *given, "--metric", "aurc", "--json", cwd=workplace)
     (ranked,) = json.loads(by_aurc.stdout)["boards"]

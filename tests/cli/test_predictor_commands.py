@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import textwrap
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -35,11 +35,8 @@ def place(tmp_path_factory, digits, deployed):
     store = SnapshotStore(folder / "run")
     for epoch in digits.store.epochs:
         store.save(digits.store.load(epoch), epoch)
-    run(
-        *("score", "--model", "mine:network", "--snapshots", "run"),
-        *("--data", "test.npz", "--out", "scores"),
-        cwd=folder,
-    )
+    given = ("--snapshots", "run", "--data", "test.npz", "--out", "scores")
+    run("score", *MODEL, *given, cwd=folder)
     made = run("fit", "scores", *MODEL, "--risk", "0.5", "--out", "predictor", cwd=folder)
     (folder / "said.txt").write_text(made.stdout)
     return folder
@@ -53,6 +50,15 @@ def predictor(place):
 def predict(place, out, *more, data="test.npz", folder="predictor", **options):
     arguments = ("predict", folder, "--model", "mine:network", "--data", data, "--out", out)
     return run(*arguments, *more, cwd=place, **options)
+
+
+def read_answers(path):
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    with path.open(newline="") as file:
+        if path.suffix == ".csv":
+            return list(csv.DictReader(file))
+        return [json.loads(line) for line in file.read().split("\n")[:-1]]
 
 
 def test_fit_says_what_it_chose_and_why(place):
@@ -74,14 +80,9 @@ def test_predict(place, predictor, form):
     out = place / f"answers.{form}"
     first, second = predict(place, out.name).stdout.splitlines()
     assert first.startswith(f"797 answers in answers.{form}: ")
+    rows = read_answers(out)
     if form == "csv":
-        with out.open() as file:
-            rows = list(csv.DictReader(file))
         rows = [{k: json.loads(v) for k, v in row.items()} for row in rows]
-    elif form == "jsonl":
-        rows = [json.loads(line) for line in out.read_text().splitlines()]
-    else:
-        rows = pq.read_table(out).to_pylist()
     data = np.load(place / "test.npz")
     answer = predictor(data["x"])
     right = answer.label == data["y"]
@@ -206,11 +207,8 @@ def test_commands_at_once_are_all_counted(place, predictor):
     def answer(i):
         write_answers(predictor, parts[i], place / f"part-{i}.csv", monitor=path)
 
-    threads = [threading.Thread(target=answer, args=(i,)) for i in range(len(parts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(answer, range(len(parts))))
     assert Monitor.load(path).seen == 400
     assert len(Monitor.load(path).runs) == 8
 
@@ -262,12 +260,9 @@ def test_thresholds_of_groups_need_the_groups(place, predictor):
     confidence = np.array(confidences_in(place / "s.csv"))
     expected = confidence >= np.array([0.9, 0.1, np.inf])[site]
     assert accepted == [str(value).lower() for value in expected.tolist()]
-    assert (
-        "got 'site' for new.npy"
-        in predict(
-            place, "s.csv", "--group", "site", data="new.npy", folder="by-site", status=2
-        ).stderr
-    )
+    more["data"] = "new.npy"
+    said = predict(place, "s.csv", "--group", "site", status=2, **more)
+    assert "got 'site' for new.npy" in said.stderr
 
 
 def test_class_names_are_data_in_every_format(place, predictor):
@@ -278,14 +273,12 @@ def test_class_names_are_data_in_every_format(place, predictor):
     safe = [f"'{name}" if name[0] in "=+-@\t" else name for name in names]
     for raw, expected in ((False, safe), (True, names)):
         write_answers(predictor, x, place / "names.csv", raw=raw)
-        with (place / "names.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_answers(place / "names.csv")
         assert [row["label"] for row in rows] == [expected[i] for i in label]
-    write_answers(predictor, x, place / "names.jsonl")
-    lines = (place / "names.jsonl").read_text().split("\n")[:-1]
-    assert [json.loads(line)["label"] for line in lines] == [names[i] for i in label]
-    write_answers(predictor, x, place / "names.parquet")
-    assert pq.read_table(place / "names.parquet")["label"].to_pylist() == [names[i] for i in label]
+    for end in ("jsonl", "parquet"):
+        write_answers(predictor, x, place / f"names.{end}")
+        rows = read_answers(place / f"names.{end}")
+        assert [row["label"] for row in rows] == [names[i] for i in label]
 
 
 def test_nothing_is_written_through_links(place, predictor):
@@ -314,6 +307,5 @@ def test_refusals_are_one_sentence(place):
         assert words in refuse(*arguments, cwd=place)
     (place / "scores" / "source.json").rename(place / "source.json")
     said = refuse("fit", "scores", "--out", "p", cwd=place)
-    assert "--model must be given" in said
-    assert "got none for scores" in said
+    assert re.search("--model must be given .*got none for scores", said)
     (place / "source.json").rename(place / "scores" / "source.json")

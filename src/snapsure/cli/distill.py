@@ -7,20 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from snapsure.cli import _data, _models
+from snapsure.cli import _data, _models, _options
 from snapsure.cli._app import command
-from snapsure.cli._options import (
-    Accelerator,
-    Devices,
-    Json,
-    Model,
-    Precision,
-    Seed,
-    Snapshots,
-    State,
-    Trust,
-    option,
-)
+from snapsure.cli._options import option
 from snapsure.errors import InvalidInput
 
 
@@ -32,8 +21,8 @@ def _training(text: str, **more: Any) -> Any:
     "Study", "snapsure distill --model nets.py:make --snapshots run --data train.npz --out student"
 )
 def distill(
-    model: Model,
-    snapshots: Snapshots,
+    model: _options.Model,
+    snapshots: _options.Snapshots,
     data: Annotated[
         str, option("Training data: package.module:function, or an .npz with x (and y).")
     ],
@@ -48,8 +37,8 @@ def distill(
         float, option("Weight of the labels in the loss, in [0, 1); 0 learns from none.")
     ] = 0.75,
     start: Annotated[float, option("Use snapshots from this fraction of the training on.")] = 0.4,
-    state: State = None,
-    trust: Trust = False,
+    state: _options.State = None,
+    trust: _options.Trust = False,
     epochs: Annotated[int, _training("Epochs to train.", min=1)] = 30,
     batch_size: Annotated[int, _training("Examples per step.", min=1)] = 128,
     optimizer: Annotated[Literal["sgd", "adamw"], _training("What moves the weights.")] = "sgd",
@@ -60,11 +49,11 @@ def distill(
     augment: Annotated[
         str | None, _training("package.module:function that varies a batch of inputs.")
     ] = None,
-    seed: Seed = 0,
-    accelerator: Accelerator = "auto",
-    devices: Devices = 1,
-    precision: Precision = "32-true",
-    as_json: Json = False,
+    seed: _options.Seed = 0,
+    accelerator: _options.Accelerator = "auto",
+    devices: _options.Devices = 1,
+    precision: _options.Precision = "32-true",
+    as_json: _options.Json = False,
 ) -> None:
     """Train one network on labels and the mean of all snapshots; it answers in one pass, or in two.
 

@@ -7,27 +7,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from snapsure.cli import _options
 from snapsure.cli._app import command, step_printer, wide_console
-from snapsure.cli._options import (
-    Accelerator,
-    DataFolder,
-    DataSet,
-    Devices,
-    Json,
-    Precision,
-    Scale,
-    StudyFolder,
-    option,
-)
+from snapsure.cli._options import option
 
 
 @command("Study", "snapsure reproduce all --from results/cifar100-cpu-full")
 def reproduce(
     what: Annotated[str, typer.Argument(help="table1 … table4, saturation, figures, or all.")],
-    dataset: DataSet = "cifar100",
-    scale: Scale = "cpu",
-    data: DataFolder = None,
-    out: StudyFolder = None,
+    dataset: _options.DataSet = "cifar100",
+    scale: _options.Scale = "cpu",
+    data: _options.DataFolder = None,
+    out: _options.StudyFolder = None,
     seed: Annotated[
         list[int] | None,
         option("Seed of a network; repeat it for more.", min=0, show_default="those of the scale"),
@@ -41,10 +32,10 @@ def reproduce(
     source: Annotated[
         Path | None, option("Results of an earlier run. Takes seconds, trains nothing.", "--from")
     ] = None,
-    accelerator: Accelerator = "auto",
-    devices: Devices = 1,
-    precision: Precision = "32-true",
-    as_json: Json = False,
+    accelerator: _options.Accelerator = "auto",
+    devices: _options.Devices = 1,
+    precision: _options.Precision = "32-true",
+    as_json: _options.Json = False,
 ) -> None:
     """Show the paper's tables and figures beside ours, from a training or from its results.
 

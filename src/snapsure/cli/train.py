@@ -5,29 +5,20 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from snapsure.cli import _options
 from snapsure.cli._app import command, step_printer
-from snapsure.cli._options import (
-    Accelerator,
-    DataFolder,
-    DataSet,
-    Devices,
-    Precision,
-    Scale,
-    Seed,
-    StudyFolder,
-)
 
 
 @command("Study", "snapsure train --dataset cifar10 --scale cpu --seed 1")
 def train(
-    dataset: DataSet = "cifar100",
-    scale: Scale = "cpu",
-    seed: Seed = 0,
-    data: DataFolder = None,
-    out: StudyFolder = None,
-    accelerator: Accelerator = "auto",
-    devices: Devices = 1,
-    precision: Precision = "32-true",
+    dataset: _options.DataSet = "cifar100",
+    scale: _options.Scale = "cpu",
+    seed: _options.Seed = 0,
+    data: _options.DataFolder = None,
+    out: _options.StudyFolder = None,
+    accelerator: _options.Accelerator = "auto",
+    devices: _options.Devices = 1,
+    precision: _options.Precision = "32-true",
 ) -> None:
     """Train a network of the paper, with a snapshot per epoch.
 

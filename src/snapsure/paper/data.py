@@ -22,20 +22,18 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snapsure import _files, _json
+from snapsure import _arrays, _json, _validate
 from snapsure.errors import InvalidInput
 
 Encoded = tuple[bytes, int]  # a file's bytes, and the class
 Progress = Callable[[int, int], None]  # images decoded, of how many
 
 _CHUNK = 1000
-_MANIFEST = "images.json"
+_MANIFEST, _LABELS = "images.json", "labels.npy"
 _IMAGE_FILES = {".jpeg", ".jpg", ".png"}
 
 
 class _Manifest(TypedDict):
-    """What `images.json` holds."""
-
     files: dict[str, str]
 
 
@@ -105,19 +103,16 @@ def load(
         if not (cached / _MANIFEST).exists():
             _decode(data, source, cached, progress or (lambda done, total: None))
     files = _json.read(cached / _MANIFEST, "images", _Manifest)["files"]
-    path = cached / "labels.npy"
-    _files.check_sha256(path, files.get(path.name), f"delete {cached} and run again")
-    labels = np.load(path)
-    pixels = np.load(cached / "pixels.npy", mmap_mode="c")  # a private map: torch may own it
+    again = f"delete {cached} and run again"
+    # Private maps: torch may own them.
+    labels = _arrays.map_file(cached / _LABELS, files.get(_LABELS, ""), again, "c")
+    pixels = np.load(cached / "pixels.npy", mmap_mode="c")
     return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 
 def find(name: str) -> DataSet:
     """Return a data set of the paper."""
-    if name not in DATA_SETS:
-        raise InvalidInput(
-            f"`dataset` must be one of {', '.join(DATA_SETS)}, got {name!r}. Choose one of these."
-        )
+    _validate.choice(name, tuple(DATA_SETS), "dataset")
     return DATA_SETS[name]
 
 
@@ -186,7 +181,7 @@ def _read_parquet(data: DataSet, files: list[Path]) -> _Source:
                 for image, label in zip(images, labels, strict=True):
                     yield _read_bytes(image), label
 
-    return _Source(sum(content.metadata.num_rows for content in opened), _hash_files(files), read)
+    return _Source(sum(one.metadata.num_rows for one in opened), _hash_files(files), read)
 
 
 def _read_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
@@ -216,10 +211,7 @@ def _read_image_folder(data: DataSet, folder: Path, train: Path) -> _Source:
 
 
 def _decode(data: DataSet, source: _Source, folder: Path, progress: Progress) -> None:
-    """Write pixels, labels, then the manifest, which says that both are complete.
-
-    An interrupted decoding resumes.
-    """
+    """Write pixels and labels, then the manifest. An interrupted decoding resumes."""
     labels = np.empty(source.count, dtype=np.int64)
     rows, at = source.read(), 0
     with _append_to(folder / "pixels.npy", (source.count, data.side, data.side, 3)) as (file, done):
@@ -238,10 +230,7 @@ def _decode(data: DataSet, source: _Source, folder: Path, progress: Progress) ->
             f"labels of {data.name} must be 0 … {data.classes - 1}, got {labels.min()} … "
             f"{labels.max()}. Take a part with public labels."
         )
-    content = io.BytesIO()
-    np.save(content, labels)
-    _files.write_bytes(folder / "labels.npy", content.getvalue())
-    files = {"labels.npy": _files.sha256(folder / "labels.npy")}
+    files = {_LABELS: _arrays.write(folder / _LABELS, labels)}
     _json.write(folder / _MANIFEST, "images", {"files": files})
 
 

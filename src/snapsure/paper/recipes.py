@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import nn
 
+from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.kappas._mc_dropout import Layers, Statistic
 from snapsure.paper.augment import Augmentation
@@ -41,12 +43,11 @@ class Recipe:
 
     def build(self, data: DataSet, mean: Sequence[float], std: Sequence[float]) -> nn.Sequential:
         """Build the network, which takes images as they are stored."""
-        if self.network == "resnet18":
-            body: nn.Module = resnet18(data.classes, width=self.width)
-        elif self.network == "quick":
-            body = quick(data.classes, width=self.width, dropout=self.dropout[2])
-        else:
-            body = vgg16(data.classes, width=self.width, dropout=self.dropout)
+        body = {
+            "vgg16": partial(vgg16, dropout=self.dropout),
+            "resnet18": resnet18,
+            "quick": partial(quick, dropout=self.dropout[2]),
+        }[self.network](data.classes, width=self.width)
         return nn.Sequential(Pixels(mean, std, self.augmentation.size or data.side), body)
 
     def rate(self, at: float) -> float:
@@ -140,23 +141,16 @@ CPU_FULL_UNDERFITTED = replace(
 )
 
 _PAPER = {"cifar10": VGG, "cifar100": VGG, "svhn": VGG_DIGITS, "imagenet-1k": RESNET}
-_SMALL = {
-    "cpu": CPU,
-    "cpu-full": CPU_FULL,
-    "cpu-full-underfitted": CPU_FULL_UNDERFITTED,
-}
+_SMALL = {"cpu": CPU, "cpu-full": CPU_FULL, "cpu-full-underfitted": CPU_FULL_UNDERFITTED}
 SCALES = ("paper", *_SMALL)
 
 
 def find_recipe(dataset: str, scale: str) -> Recipe:
     """Return the recipe of a data set at a scale."""
     find(dataset)
+    _validate.choice(scale, SCALES, "scale")
     if scale == "paper":
         return _PAPER[dataset]
-    if scale not in _SMALL:
-        raise InvalidInput(
-            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}. Choose one of these."
-        )
     if dataset == "imagenet-1k":
         raise InvalidInput(
             f"`scale` must be paper for imagenet-1k, got {scale!r}. Its images of 224 × 224 pixels "

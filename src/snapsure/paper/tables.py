@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snapsure import _files
-from snapsure.errors import InvalidInput
+from snapsure import _files, _validate
 from snapsure.estimators import AES, Estimator, Final, Method
 from snapsure.estimators._base import best_snapshot
 from snapsure.estimators.registry import FINAL
@@ -66,10 +65,7 @@ class PaperTable(NamedTuple):
 def select_parts(what: str) -> list[str]:
     """Return the names of the parts that a word asks for."""
     known = [*TABLES, "figures"]
-    if what not in (*known, "all"):
-        raise InvalidInput(
-            f"`what` must be one of {', '.join(known)} and all, got {what!r}. Choose one of these."
-        )
+    _validate.choice(what, (*known, "all"), "what")
     return known if what == "all" else [what]
 
 
