@@ -39,22 +39,21 @@ def scored(n=900, snapshots=30, seed=0):
 
 def early(n=900):
     """The first snapshots know the errors best, and AES leaves them out: LES is best."""
-    rng = np.random.default_rng(0)
-    ease = rng.normal(size=n)
-    noise = rng.normal(size=(40, n)) * np.where(np.arange(40) < 12, 0.8, 3.0)[:, None]
-    wrong = rng.random(n) > 1 / (1 + np.exp(-(1 + 2 * ease)))
-    kappa = 1 / (1 + np.exp(-(ease + noise)))
-    return ScoreTable({"softmax": kappa}, np.zeros((40, n), int), wrong.astype(int))
+    return _noisy(n, np.where(np.arange(40) < 12, 0.8, 3.0))
 
 
 def spoilt(n=900):
     """The final snapshot knows the errors best, and averaging it with the others spoils it."""
+    return _noisy(n, np.where(np.arange(30) < 29, 9, 0.1))
+
+
+def _noisy(n, noise):
+    """Two classes; each snapshot sees the ease of the examples through so much noise."""
     rng = np.random.default_rng(0)
     ease = rng.normal(size=n)
-    noise = rng.normal(size=(30, n)) * np.where(np.arange(30) < 29, 9, 0.1)[:, None]
+    kappa = 1 / (1 + np.exp(-(ease + rng.normal(size=(len(noise), n)) * noise[:, None])))
     wrong = rng.random(n) > 1 / (1 + np.exp(-(1 + 2 * ease)))
-    kappa = 1 / (1 + np.exp(-(ease + noise)))
-    return ScoreTable({"softmax": kappa}, np.zeros((30, n), int), wrong.astype(int))
+    return ScoreTable({"softmax": kappa}, np.zeros(kappa.shape, int), wrong.astype(int))
 
 
 def chapter_of(table, risk=0.15, **options):
