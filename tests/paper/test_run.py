@@ -201,7 +201,7 @@ def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
     options = ("--dataset", "cifar10", "--scale", "cpu-full", "--data", cifar)
     for command in (("train",), ("reproduce", "table1")):
         result = run(*command, *options, "--out", "mine", cwd=folder, status=2)
-        assert "got mine, which holds another experiment" in result.stderr
+        assert "mine must hold a training of the same data set and scale" in result.stderr
     (folder / "mine" / "study.json").rename(folder / "kept.json")
     result = run("train", *options, "--out", "mine", cwd=folder, status=2)
     (folder / "kept.json").rename(folder / "mine" / "study.json")

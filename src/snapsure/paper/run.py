@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from lightning.fabric import Fabric
 
 from snapsure import _files, _json
-from snapsure.errors import InvalidInput
 from snapsure.kappas import MCDropout, NNDistance, SoftmaxResponse
 from snapsure.kappas._base import Kappa
 from snapsure.paper import data
@@ -28,7 +26,7 @@ from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import Snapshots, SnapshotStore
 from snapsure.table import ScoreTable
 from snapsure.table._pieces import TABLE
-from snapsure.training._epochs import read_history
+from snapsure.training._epochs import read_history, refuse_another
 
 _EVERY, _SOME = "scores", "scores-apart"  # folders of a network's score tables
 
@@ -93,8 +91,8 @@ def score_one(
         near = NNDistance((reference.pixels, reference.labels), k=how.neighbours)
         (every if how.neighbours_every == 1 else apart).append(near)
     if how.passes is not None:
-        for statistic in how.mc_statistics:
-            every.append(MCDropout(how.passes, how.mc_rate, how.mc_layers, statistic))
+        rest = (how.passes, how.mc_rate, how.mc_layers)
+        every += [MCDropout(*rest, statistic) for statistic in how.mc_statistics]
 
     def score_into(out: str, kappas: list[Kappa], snapshots: Snapshots) -> list[ScoreTable]:
         if softmax_only and not (folder / out / TABLE).exists():
@@ -154,13 +152,7 @@ def run(
 def claim(study: Study) -> None:
     """Refuse another experiment's folder or an unknown scale before anything is trained."""
     _ = study.recipe
-    path = study.out / "study.json"
-    about = {"dataset": study.dataset, "scale": study.scale}
-    what, again = "the description of an experiment", "restore it, or choose another folder"
-    if path.exists() and _json.load(path, what, dict[str, Any], again) != about:
-        raise InvalidInput(
-            f"--out must be of {study.dataset} at scale {study.scale}, got {study.out}, which "
-            "holds another experiment. Choose another folder."
-        )
+    path, about = study.out / "study.json", {"dataset": study.dataset, "scale": study.scale}
+    refuse_another(path, about, "data set and scale")
     _files.make_folder(study.out)
     _files.write_bytes(path, _json.text(about))
