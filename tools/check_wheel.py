@@ -41,10 +41,8 @@ def found(wanted: list[Version]) -> dict[Version, Path]:
             places.insert(0, Path(sys.executable))
         for place in places:
             # A shim of pyenv is there for versions that it will not start.
-            if (
-                place.exists()
-                and not subprocess.run([place, "-c", ""], capture_output=True).returncode
-            ):
+            command = [place, "-c", ""]
+            if place.exists() and not subprocess.run(command, capture_output=True).returncode:
                 here[version] = place
                 break
     return here
@@ -70,16 +68,8 @@ def check(python: Path, version: Version, wheel: Path, folder: Path, *, torch: b
     start = time.monotonic()
     run(python, "-m", "venv", folder / "env")
     scripts = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
-    install = [
-        scripts / "python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "-c",
-        ROOT / "constraints.txt",
-    ]
-    run(*install, f"{wheel}[torch]" if torch else wheel)
+    pip = [scripts / "python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt"]
+    run(*pip, f"{wheel}[torch]" if torch else wheel)
     if torch:
         run(scripts / "python", WHEEL / "with_torch.py", cwd=folder)
     else:
@@ -121,12 +111,8 @@ def main() -> None:
         for version in sorted(here) if everywhere else ends:
             for torch in (False, True):
                 if torch and not everywhere and version != min(here):
-                    print(
-                        "Python {}.{} with torch: NOT checked, --torch-everywhere does".format(
-                            *version
-                        ),
-                        flush=True,
-                    )
+                    name = "{}.{}".format(*version)
+                    print(f"Python {name} with torch: NOT checked, --torch-everywhere does")
                     continue
                 folder = Path(scratch) / f"{version[1]}-{torch}"
                 folder.mkdir()

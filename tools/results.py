@@ -11,6 +11,7 @@ the same table inline, after a comment that names it: `<!-- NAME -->`. The paper
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -276,66 +277,50 @@ def tabulate_tasks(tasks: Sequence[Task], columns: Mapping[str, str]) -> str:
 
 def tabulate_averaged() -> str:
     """Tabulate what averaged weights change on every task: error rate, and percent less AURC."""
-    rows: list[list[str]] = []
-    gains: list[float] = []
-    means: list[float] = []  # of each task
-    errors: list[tuple[float, float]] = []
+    tasks: dict[str, list[tuple[float, float, float]]] = {}  # wrong before, now, and the gain
     for study in studies.STUDIES:
         for name, runs in studies.open_study(study).items():
-            each, wrong = [], []
             for run in runs:
                 kappa, y_hat, *_ = run.others[AVERAGED]
-                final = aurc(run.table.kappa("softmax")[-1], run.table.errors)
-                each.append(100 * (1 - aurc(kappa, y_hat != run.y) / final))
-                wrong.append((float(run.table.errors.mean()), float((y_hat != run.y).mean())))
-            rows.append(_averaged_row(f"{study}/{name}", each, np.mean(wrong, axis=0), each))
-            gains, errors, means = (
-                [*gains, *each],
-                [*errors, *wrong],
-                [*means, float(np.mean(each))],
-            )
-    rows.append(_averaged_row("mean of the tasks", gains, np.mean(errors, axis=0), means))
+                before, now = run.table.errors, y_hat != run.y
+                gain = 100 * (1 - aurc(kappa, now) / aurc(run.table.kappa("softmax")[-1], before))
+                numbers = float(before.mean()), float(now.mean()), gain
+                tasks.setdefault(f"{study}/{name}", []).append(numbers)
+    mean = float(np.mean([np.mean([gain for *_, gain in each]) for each in tasks.values()]))
+    tasks["mean of the tasks"] = [numbers for each in tasks.values() for numbers in each]
+    rows = []
+    for name, each in tasks.items():
+        *wrong, gain = np.mean(each, axis=0)
+        better = f"{sum(one > 0 for *_, one in each)} of {len(each)}"
+        shares = [format_percent(share, 1) for share in wrong]
+        rows.append([name, str(len(each)), *shares, format_signed(float(gain)), better])
+    rows[-1][-2] = format_signed(mean)  # not of the trainings
     heads = ["task", "trainings", "wrong before", "wrong now", "percent less AURC", "better in"]
     return render_table(heads, rows)
-
-
-def _averaged_row(
-    name: str, gains: Sequence[float], wrong: Floats, means: Sequence[float]
-) -> list[str]:
-    better = f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
-    shares = [format_percent(share, 1) for share in wrong]
-    return [name, str(len(gains)), *shares, format_signed(float(np.mean(means))), better]
 
 
 def tabulate_student_labels() -> str:
     """Tabulate percent less AURC than the teacher's final softmax, by the weight of the labels."""
     tasks = json.loads((RESULTS / "student-labels.json").read_text())["tasks"]
+    ways = [way for way in next(iter(next(iter(tasks.values())).values())) if way != "plain"]
+    kinds = {"its own": "aurc", "the teacher's": "aurc_beside_final"}
     rows = []
-    for way in next(iter(next(iter(tasks.values())).values())):
+    for way, (answers, number) in product(ways, kinds.items()):
         name = re.sub(r"^student (.*)", r"`Student(labels=\1)`", way)
-        for answers, number in (("its own", "aurc"), ("the teacher's", "aurc_beside_final")):
-            if way == "plain":
-                continue
-            cells = [name, answers, "1" if number == "aurc" else "2"]
-            for seeds in tasks.values():
-                each = [
-                    100 * (1 - one[way][number] / one["plain"]["aurc"]) for one in seeds.values()
-                ]
-                cell = (
-                    f"{format_signed(float(np.mean(each)))} ({', '.join(map(format_signed, each))})"
-                )
-                if number == "aurc":
-                    wrong = np.mean([one[way]["error"] for one in seeds.values()])
-                    cell += f", {format_percent(wrong, 1)} wrong"
-                cells.append(cell)
-            rows.append(cells)
-    heads = [
-        f"{name} ({np.mean([one['plain']['error'] for one in seeds.values()]):.1%} wrong)"
-        for name, seeds in tasks.items()
-    ]
-    return render_table(
-        ["percent less AURC than the teacher", "answers", "passes", *heads], rows, 2
-    )
+        cells = [name, answers, "1" if number == "aurc" else "2"]
+        for seeds in tasks.values():
+            gains = [100 * (1 - one[way][number] / one["plain"]["aurc"]) for one in seeds.values()]
+            mean, *each = (format_signed(gain) for gain in (float(np.mean(gains)), *gains))
+            cells.append(f"{mean} ({', '.join(each)})")
+            if number == "aurc":
+                wrong = np.mean([one[way]["error"] for one in seeds.values()])
+                cells[-1] += f", {format_percent(wrong, 1)} wrong"
+        rows.append(cells)
+    heads = ["percent less AURC than the teacher", "answers", "passes"]
+    for name, seeds in tasks.items():
+        wrong = np.mean([one["plain"]["error"] for one in seeds.values()])
+        heads.append(f"{name} ({wrong:.1%} wrong)")
+    return render_table(heads, rows, 2)
 
 
 def tabulate_sptd(tasks: Sequence[Task]) -> str:
