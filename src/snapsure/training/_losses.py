@@ -177,22 +177,17 @@ class SelfAdaptive(PointLoss):
                 f"`logits` must have {self.classes} columns, one per class, got "
                 f"{logits.shape[1]}. Pass the network's `classes`."
             )
-        targets = self._move_targets(logits.detach(), labels, index)
+        with torch.no_grad():
+            visits = self.visits[index]
+            self.visits[index] = visits + 1
+            given = functional.one_hot(labels, self.classes).float()
+            before = torch.where((visits == 0)[:, None], given, self.targets[index].float())
+            after = before.lerp(logits.softmax(dim=1), 1 - self.momentum)
+            targets = torch.where((visits < self.start)[:, None], before, after)
+            self.targets[index] = targets.to(self.targets.dtype)
         weights = targets.amax(dim=1)
         each = -(targets * functional.log_softmax(logits, dim=1)).sum(dim=1)
         return (weights * each).sum() / weights.sum()
-
-    @torch.no_grad()
-    def _move_targets(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        """Count a visit, and return the target of each example after it."""
-        visits = self.visits[index]
-        self.visits[index] = visits + 1
-        given = functional.one_hot(labels, self.classes).float()
-        before = torch.where((visits == 0)[:, None], given, self.targets[index].float())
-        after = before.lerp(logits.softmax(dim=1), 1 - self.momentum)
-        targets = torch.where((visits < self.start)[:, None], before, after)
-        self.targets[index] = targets.to(self.targets.dtype)
-        return targets
 
 
 class Numbered(Dataset[Any]):

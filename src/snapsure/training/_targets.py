@@ -29,23 +29,13 @@ _LONG_PART = 1 << 16  # … where snapshots do not fit into memory, and are load
 _FILES = re.compile(r"part-\d{9}\.npy|hashes-\d{3}\.json")
 
 
-class _Manifest(TypedDict):
-    """What one process has computed."""
-
+class _Manifest(TypedDict):  # of one process
     hashes: dict[Annotated[str, Meta(pattern=r"\Apart-\d{9}\.npy\Z")], str]
     way: NotRequired[Way | None]  # in which its networks run, chosen at its first batch
 
 
 class Targets:
-    """Mean class probabilities of some snapshots, by row.
-
-    Parameters
-    ----------
-    folder : path
-        For the files; parts that are there are not computed again.
-    rows : Rows
-        The examples.
-    """
+    """Mean class probabilities of some snapshots by row, in a folder; parts there are kept."""
 
     def __init__(self, folder: Path, rows: Rows) -> None:
         self.folder, self.rows = folder, rows
@@ -61,10 +51,7 @@ class Targets:
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """Compute the parts that are missing; `advance` counts rows times networks.
-
-        Of several processes, each computes every `world`-th part.
-        """
+        """Compute what is missing, of several processes each its parts; `advance` counts passes."""
         _files.make_folder(self.folder)
         if world == 1:
             _files.remove_partial(self.folder, _FILES)
@@ -97,8 +84,7 @@ class Targets:
         advance: Callable[[int], None],
     ) -> Floats:
         """Return the mean class probabilities of some rows over all snapshots."""
-        total: Floats | None = None
-        networks = 0
+        total, networks = np.zeros(()), 0
         for group in groups:
             runner.load(group)
             networks += len(runner.slots(group))
@@ -106,12 +92,10 @@ class Targets:
             for inputs, _ in self.rows.batches(low, high):
                 for logits in runner.logits(group, inputs):
                     e = exponentials(logits)
-                    if total is None:
-                        total = np.zeros((high - low, e.shape[1]))
+                    total = total if total.ndim else np.zeros((high - low, e.shape[1]))
                     total[at : at + len(e)] += e / e.sum(axis=1, keepdims=True)
                     advance(len(e))
                 at += row_count(inputs)
-        assert total is not None
         return total / networks
 
     def open(self) -> "Targets":
