@@ -13,7 +13,6 @@ from scipy.special import betaln
 from scipy.stats import binomtest
 
 from snapsure import Monitor, Threshold, _json
-from snapsure.decisions import Alarm
 from snapsure.decisions._monitor import (
     _RISK_ODDS,
     _SHIFT_ODDS,
@@ -402,18 +401,6 @@ def test_a_damaged_file_is_refused(tmp_path, part, value):
     path.write_bytes(_json.text(content))
     with pytest.raises(CorruptFile, match="must be a saved Monitor"):
         Monitor.load(path)
-
-
-def test_an_alarm_can_be_read_by_a_program():
-    alarm = Alarm("risk", 7, 41.0, 0.2, 0.1)
-    assert alarm._asdict() == {
-        "kind": "risk",
-        "since": 7,
-        "evidence": 41.0,
-        "observed": 0.2,
-        "expected": 0.1,
-        "cut": None,
-    }
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Arrays as they come: every type, form and size of number, and the exact values that each holds.
 
-A form takes a nested list of Python's numbers and gives what a user might pass. `exact` reads it
+A form makes what a user might pass of a nested list of Python's numbers. `exact` reads it
 back: fractions where all is finite and real, None where a refusal is due.
 """
 
@@ -13,29 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-# Forms that must be taken, and those that may be taken or refused, but never misread.
-PLAIN = ("list", "tuple", "array", "strided", "reversed", "fortran", "read-only", "swapped")
-PLAIN += (
-    "unmasked",
-    "tensor",
-    "strided tensor",
-    "on the graph",
-    "pandas",
-    "odd index",
-    "array.array",
-)
-ODD = (
-    "masked",
-    "objects",
-    "decimals",
-    "strings",
-    "complex",
-    "dates",
-    "nullable",
-    "ragged",
-    "scalar",
-)
-ODD += ("empty", "generator", "another axis", "none", "categories", "sparse")
 DTYPES = ("f8", "f8", "f8", "f4", "f2", "g", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?")
 TENSORS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 5e-324, 2.2e-308, 1e-170, 1e-16, 1 - 2**-53)
@@ -43,33 +20,26 @@ SPECIAL += (1 + 2**-52, 2.0**53, 2.0**53 + 2, 1e150, 1e300, 1.7976931348623157e3
 BROKEN = (math.nan, math.inf, -math.inf)
 
 
-def values(rng, n, kind):
-    """n numbers of a kind."""
-    if kind == "unit":
-        return rng.random(n).tolist()
-    if kind == "levels":
-        return (rng.integers(0, 6, n) / 5).tolist()
-    if kind == "bits":
-        return rng.integers(0, 2, n).tolist()
-    if kind == "classes":
-        return rng.integers(-1, 4, n).tolist()
-    if kind == "normal":
-        return rng.normal(size=n).tolist()
-    if kind == "huge":
-        return (rng.normal(size=n) * 10.0 ** rng.integers(100, 307)).tolist()
-    if kind == "tiny":
-        return (rng.normal(size=n) * 10.0 ** -rng.integers(100, 322)).tolist()
-    if kind == "special":
-        return [SPECIAL[i] for i in rng.integers(0, len(SPECIAL), n)]
-    if kind == "above 2**53":
-        return [2**60 + int(i) for i in rng.integers(0, 5000, n)]
-    assert kind == "broken"
-    return [BROKEN[i] if rng.random() < 0.2 else float(rng.random()) for i in rng.integers(0, 3, n)]
+# n numbers of each kind.
+VALUES = {
+    "unit": lambda rng, n: rng.random(n).tolist(),
+    "levels": lambda rng, n: (rng.integers(0, 6, n) / 5).tolist(),
+    "bits": lambda rng, n: rng.integers(0, 2, n).tolist(),
+    "classes": lambda rng, n: rng.integers(-1, 4, n).tolist(),
+    "normal": lambda rng, n: rng.normal(size=n).tolist(),
+    "huge": lambda rng, n: (rng.normal(size=n) * 10.0 ** rng.integers(100, 307)).tolist(),
+    "tiny": lambda rng, n: (rng.normal(size=n) * 10.0 ** -rng.integers(100, 322)).tolist(),
+    "special": lambda rng, n: [SPECIAL[i] for i in rng.integers(0, len(SPECIAL), n)],
+    "above 2**53": lambda rng, n: [2**60 + int(i) for i in rng.integers(0, 5000, n)],
+    "broken": lambda rng, n: [
+        BROKEN[i] if rng.random() < 0.2 else float(rng.random()) for i in rng.integers(0, 3, n)
+    ],
+}
 
 
 def nested(rng, shape, kind):
     """Numbers of a kind, of a shape."""
-    flat = values(rng, math.prod(shape), kind)
+    flat = VALUES[kind](rng, math.prod(shape))
     for size in shape[:0:-1]:
         flat = [flat[i : i + size] for i in range(0, len(flat), size)]
     return flat
@@ -91,41 +61,10 @@ def tensor(rng, data):
     return made.to(kind) if kind.is_floating_point or bool(made.isfinite().all()) else made
 
 
-def form(rng, data, name):
-    """The data as a user might pass it."""
-    x = typed(rng, data)
-    if name in ("list", "tuple"):
-        return data if name == "list" else tuple(data)
-    if name == "strided":
-        return np.repeat(x, 2, axis=-1)[..., ::2]
-    if name == "reversed":
-        return np.ascontiguousarray(x[..., ::-1])[..., ::-1]
-    if name == "fortran":
-        return np.asfortranarray(x)
-    if name == "read-only":
-        x.flags.writeable = False
-        return x
-    if name == "swapped":
-        return x.astype(x.dtype.newbyteorder(">"))
-    if name in ("unmasked", "masked"):
-        return np.ma.array(x, mask=rng.random(x.shape) < (0.2 if name == "masked" else 0))
-    if name == "tensor":
-        return tensor(rng, data)
-    if name == "strided tensor":
-        return tensor(rng, data).repeat_interleave(2, dim=-1)[..., ::2]
-    if name == "on the graph":
-        return torch.tensor(np.array(data, np.float64), requires_grad=True)
-    if name in ("pandas", "odd index", "nullable", "categories", "sparse"):
-        return framed(rng, x, name) if x.ndim < 3 else x
-    if name == "array.array":
-        return array.array("d", x.astype(float)) if x.ndim == 1 else memoryview(x.astype(float))
-    if name == "array":
-        return x
-    return odd(rng, data, x, name)
-
-
 def framed(rng, x, name):
-    """A series or a frame."""
+    """A series or a frame, of up to two axes."""
+    if x.ndim > 2:
+        return x
     x = x.astype(np.float64) if x.dtype.itemsize > 8 or x.dtype == np.float16 else x
     made = pd.Series(x) if x.ndim == 1 else pd.DataFrame(x)
     if name == "odd index":
@@ -146,31 +85,55 @@ def framed(rng, x, name):
     return pd.Series(pd.arrays.SparseArray(x)) if name == "sparse" else made
 
 
-def odd(rng, data, x, name):
-    """What may be refused."""
-    if name == "objects":
-        return np.array(x.tolist(), object)
-    if name == "decimals":
-        return [Decimal(repr(each)) if isinstance(each, float) else each for each in data]
-    if name == "strings":
-        return [str(each) for each in data]
-    if name == "complex":
-        with np.errstate(all="ignore"):
-            return np.array(data, np.float64) * (1 + 1j)
-    if name == "dates":
-        return np.zeros(x.shape, "M8[s]")
-    if name == "ragged":
-        return [data, [*data, *data]]
-    if name == "scalar":
-        return x.flat[0]
-    if name == "empty":
-        return x[..., :0]
-    if name == "generator":
-        return (each for each in data)
-    if name == "another axis":
-        return x[None]
-    assert name == "none"
-    return [None, *data[1:]]
+def masked(rng, x, share):
+    return np.ma.array(x, mask=rng.random(x.shape) < share)
+
+
+def complex_of(data):
+    with np.errstate(all="ignore"):
+        return np.array(data, np.float64) * (1 + 1j)
+
+
+# Forms that must be taken, of the data and of an array of some type that holds them …
+PLAIN = {
+    "list": lambda rng, data, x: data,
+    "tuple": lambda rng, data, x: tuple(data),
+    "array": lambda rng, data, x: x,
+    "strided": lambda rng, data, x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "reversed": lambda rng, data, x: np.ascontiguousarray(x[..., ::-1])[..., ::-1],
+    "fortran": lambda rng, data, x: np.asfortranarray(x),
+    "read-only": lambda rng, data, x: x.setflags(write=False) or x,
+    "swapped": lambda rng, data, x: x.astype(x.dtype.newbyteorder(">")),
+    "unmasked": lambda rng, data, x: masked(rng, x, 0),
+    "tensor": lambda rng, data, x: tensor(rng, data),
+    "strided tensor": lambda rng, data, x: tensor(rng, data).repeat_interleave(2, -1)[..., ::2],
+    "on the graph": lambda rng, data, x: torch.tensor(np.array(data, float), requires_grad=True),
+    "pandas": lambda rng, data, x: framed(rng, x, "pandas"),
+    "odd index": lambda rng, data, x: framed(rng, x, "odd index"),
+    "array.array": lambda rng, data, x: (
+        array.array("d", x.astype(float)) if x.ndim == 1 else memoryview(x.astype(float))
+    ),
+}
+# … and those that may be taken or refused, but never misread.
+ODD = {
+    "masked": lambda rng, data, x: masked(rng, x, 0.2),
+    "objects": lambda rng, data, x: np.array(x.tolist(), object),
+    "decimals": lambda rng, data, x: [
+        Decimal(repr(each)) if isinstance(each, float) else each for each in data
+    ],
+    "strings": lambda rng, data, x: [str(each) for each in data],
+    "complex": lambda rng, data, x: complex_of(data),
+    "dates": lambda rng, data, x: np.zeros(x.shape, "M8[s]"),
+    "nullable": lambda rng, data, x: framed(rng, x, "nullable"),
+    "ragged": lambda rng, data, x: [data, [*data, *data]],
+    "scalar": lambda rng, data, x: x.flat[0],
+    "empty": lambda rng, data, x: x[..., :0],
+    "generator": lambda rng, data, x: (each for each in data),
+    "another axis": lambda rng, data, x: x[None],
+    "none": lambda rng, data, x: [None, *data[1:]],
+    "categories": lambda rng, data, x: framed(rng, x, "categories"),
+    "sparse": lambda rng, data, x: framed(rng, x, "sparse"),
+}
 
 
 def exact(held):
@@ -204,9 +167,10 @@ def _exact(held):
 def pick(rng, shape, kinds, odds=0.1):
     """Some array of one of the kinds, its exact values, and whether it must be taken."""
     kind = "broken" if rng.random() < odds / 2 else kinds[rng.integers(len(kinds))]
-    names = ODD if rng.random() < odds else PLAIN
-    name = names[rng.integers(len(names))]
-    held = form(rng, nested(rng, shape, kind), name)
+    forms = ODD if rng.random() < odds else PLAIN
+    name = [*forms][rng.integers(len(forms))]
+    data = nested(rng, shape, kind)
+    held = forms[name](rng, data, typed(rng, data))
     if name == "generator":
         return held, None, False
     return held, exact(held), name in PLAIN

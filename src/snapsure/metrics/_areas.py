@@ -219,18 +219,13 @@ def _sum_errors(
             top = weights.span(start, end)
         above = weights.at(block.places)
         np.subtract(top, above, out=above)
-        total = total + (above.sum(axis=1) + _untie(block, weights))
+        added = above.sum(axis=1)
+        if block.row.size:  # an error, sorted last within a tie, ranks higher on average
+            gain = weights.rise(block.start, block.middle, block.end)
+            gain *= block.end - block.middle
+            added += np.bincount(block.row, weights=gain, minlength=len(added))
+        total = total + added
     return total / weights.scale(n)
-
-
-def _untie(block: ErrorBlock, weights: Weights) -> Floats:
-    """Return what ties add: an error, sorted last within a tie, ranks higher on average."""
-    if not block.row.size:
-        return np.zeros(len(block.places))
-    gain = weights.rise(block.start, block.middle, block.end)
-    gain *= block.end - block.middle
-    added = np.bincount(block.row, weights=gain, minlength=len(block.places))
-    return added.astype(np.float64, copy=False)
 
 
 def _sum_losses(rows: Scores, losses: Floats, weights: Weights, excess: bool) -> Floats:

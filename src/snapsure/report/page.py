@@ -97,7 +97,12 @@ class Report:
         self._seed = _validate.count(seed, "seed", least=0)
         self._title, self._origin, self._contest = title, dict(origin or {}), contest
         for table in named.values():
-            _refuse_few(table)
+            wrong, n = int(table.errors.sum()), table.errors.size
+            if not 1 < wrong < n - 1 or n < 20:
+                raise InvalidInput(
+                    "`table` must have at least twenty examples with two right and two wrong ones, "
+                    f"got {wrong} wrong of {n}. Score more examples."
+                )
         for n in {table.y_hat.size for table in named.values()}:
             examples = Examples.of(n, images, texts, fields)
 
@@ -166,7 +171,10 @@ def render_page(
     environment.filters |= {
         "kind": lambda block: type(block).__name__,
         "table": lambda table: Markup(to_html(replace(table, title=""))),
-        "json": lambda data: Markup(_inline(data)),
+        # No string of the data may end the script element around it.
+        "json": lambda data: Markup(
+            json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+        ),
         "count": "{:,}".format,
     }
     versions = (
@@ -223,15 +231,6 @@ def describe_origin(table: ScoreTable, name: str) -> dict[str, Any]:
     return origin
 
 
-def _refuse_few(table: ScoreTable) -> None:
-    wrong, n = int(table.errors.sum()), table.errors.size
-    if not 1 < wrong < n - 1 or n < 20:
-        raise InvalidInput(
-            "`table` must have at least twenty examples with two right and two wrong ones, got "
-            f"{wrong} wrong of {n}. Score more examples."
-        )
-
-
 @cache
 def _load_vega() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one module."""
@@ -239,11 +238,6 @@ def _load_vega() -> str:
 
     code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return code.replace("</script", "<\\/script")
-
-
-def _inline(data: Any) -> str:
-    """Write JSON that cannot end the script element around it."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _read(name: str) -> str:

@@ -184,13 +184,20 @@ def count_bins(p: Floats, wrong: Bools) -> Bins:
 def show_examples(chapter: Chapter) -> list[Block]:
     """Show the surest mistakes, what moved most, and the riskiest classes."""
     rest, method = chapter.rest, chapter.method
+    true = rest.y
+    assert true is not None  # a table without labels is refused
     ranks = {name: rank(score) for name, score in chapter.scores.items()}
     before, now = ranks[chapter.final], ranks[method]
     mistakes = find_mistakes(rest.errors, ranks[chapter.deployed])
     moved = find_moved(rest.errors, before, now)
 
     def make_cards(title: str, rows: Ints, after: Floats, visible: int) -> Cards:
-        cards = [_make_card(chapter, int(i), int(before[i]), int(after[i])) for i in rows]
+        cards = []
+        for i in rows.tolist():
+            row = int(chapter.choice.rest[i])
+            y_hat, y = (chapter.name_class(int(labels[i])) for labels in (rest.y_hat, true))
+            ranks = {"before": int(before[i]), "now": int(after[i])}
+            cards.append({"row": row, "y_hat": y_hat, "y": y} | ranks | chapter.examples.show(row))
         return Cards(title, cards, visible)
 
     where = f"{chapter.deployed} at the recommended threshold"
@@ -227,15 +234,6 @@ def show_examples(chapter: Chapter) -> list[Block]:
         Heading("Classes with the highest risk among accepted answers"),
         classes,
     ]
-
-
-def _make_card(chapter: Chapter, at: int, before: int, now: int) -> dict[str, Any]:
-    """Return what the page shows of an example of `rest`."""
-    assert chapter.rest.y is not None  # a table without labels is refused
-    row = int(chapter.choice.rest[at])
-    y_hat, y = (chapter.name_class(int(each[at])) for each in (chapter.rest.y_hat, chapter.rest.y))
-    ranks = {"row": row, "y_hat": y_hat, "y": y, "before": before, "now": now}
-    return ranks | chapter.examples.show(row)
 
 
 def rank(score: Floats) -> Floats:
