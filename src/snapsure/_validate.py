@@ -275,7 +275,8 @@ def whole_numbers(value: ArrayLike, name: str) -> Ints:
     x = numbers(value, name)
     if x.dtype.kind == "f" and not (x == np.floor(x)).all():
         raise InvalidInput(
-            f"`{name}` must hold whole numbers, got dtype {x.dtype}. Pass class numbers."
+            f"`{name}` must hold whole numbers, got {x[x != np.floor(x)][0]:g}. Pass class "
+            "numbers; regression is not supported."
         )
     beyond = np.abs(x) >= np.float64(2**63) if x.dtype.kind == "f" else x > np.iinfo(np.int64).max
     if beyond.any():

@@ -106,6 +106,20 @@ def test_weights_and_mode_do_not_count():
     assert model_digest(one) != model_digest(nn.Linear(4, 4))
 
 
+def test_hooks_count_wherever_they_are_written():
+    def hooked(hook):
+        model = nn.Linear(3, 2)
+        model.register_forward_hook(hook)
+        return model_digest(model)
+
+    first = hooked(lambda module, args, z: z * 2)
+    again = hooked(
+        lambda module, args, z: z * 2,  # in other lines
+    )
+    assert first == again != hooked(lambda module, args, z: z * 3)
+    assert first != model_digest(nn.Linear(3, 2))
+
+
 def test_a_forward_of_one_module_counts():
     one, other = nn.Linear(4, 3), nn.Linear(4, 3)
     other.forward = lambda x: nn.Linear.forward(other, x) * 2

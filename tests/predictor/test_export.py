@@ -258,6 +258,57 @@ def test_inputs_by_name(tmp_path):
         agree(found, predictor, some)
 
 
+class OfOneLength(Words):
+    """Its forward makes the length of its example a constant."""
+
+    def forward(self, input_ids, attention_mask):
+        scale = 2 if int(input_ids.shape[1]) == 6 else 1
+        return super().forward(input_ids, attention_mask * scale)
+
+
+def test_a_length_that_cannot_be_free_is_reported(tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    store.save(OfOneLength(), 1)
+    ids = torch.randint(20, (4, 6))
+    with pytest.warns(UserWarning, match="texts as long as those of `example` alone"):
+        Predictor(OfOneLength(), store, AES()).export(
+            tmp_path / "model.onnx", {"input_ids": ids, "attention_mask": (ids > 3).float()}
+        )
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert session.get_inputs()[0].shape == ["rows", 6]
+
+
+def test_a_transformer_takes_texts_of_any_length(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=60,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=40,
+        num_labels=3,
+    )
+    store = SnapshotStore(tmp_path / "run")
+    for epoch in (1, 2):
+        torch.manual_seed(epoch)
+        store.save(transformers.BertForSequenceClassification(config), epoch)
+
+    def tokenize(texts):
+        ids = nn.utils.rnn.pad_sequence([torch.tensor([*t.encode()]) % 60 for t in texts], True)
+        return {"input_ids": ids, "attention_mask": (ids > 0).long()}
+
+    model = transformers.BertForSequenceClassification(config)
+    predictor = Predictor(model, store, AES(), tokenizer=tokenize)
+    predictor.export(tmp_path / "model.onnx", ["eighteen characters", "and some"])
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert [given.shape for given in session.get_inputs()] == [["rows", "length"]] * 2
+    assert [made.shape for made in session.get_outputs()] == [["rows"]] * 3
+    for texts in (["a"], ["longer than the example was", "b", "c"], ["!!", "!"]):
+        found = session.run(None, {name: x.numpy() for name, x in tokenize(texts).items()})
+        agree(found, predictor, texts)
+
+
 class Odd(nn.Module):
     """Its forward depends on numbers of the batch."""
 

@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
             Predictor.load(folder, trust=True)
         return str(caught.value)
 
-    assert told(version=3).endswith("must be a predictor of format 2, got 3. Update snapsure.")
+    assert told(version=4).endswith("must be a predictor of format 3, got 4. Update snapsure.")
     assert told(version=1).endswith("got 1. Save the predictor again.")
     outside = {"1": {"file": "../run/epoch-000001.safetensors", "sha256": "0" * 64}}
     assert "`$.snapshots[0]" in told(snapshots=[outside])

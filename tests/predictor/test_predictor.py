@@ -220,24 +220,6 @@ def test_one_input_without_its_axis_is_told_what_to_pass(deployed, tmp_path):
         cases[0][0](torch.rand(2, 5))
 
 
-def test_text_is_told_what_to_pass(tmp_path):
-    class Words(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
-
-        def forward(self, input_ids):
-            assert input_ids.size(0)
-            return self.head(self.embedding(input_ids).mean(dim=1))
-
-    store = SnapshotStore(tmp_path / "run")
-    store.save(Words(), 1)
-    predictor = Predictor(Words(), store, AES())
-    with pytest.raises(InvalidInput, match=r"got strings.* Pass what your tokenizer returns"):
-        predictor(["some text", "more"])
-    assert predictor({"input_ids": torch.randint(20, (5, 7))}).label.shape == (5,)
-
-
 def test_a_network_of_other_code_is_reported(deployed, tmp_path):
     class Halved(type(deployed.digits.model())):
         def forward(self, x):

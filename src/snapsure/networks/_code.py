@@ -6,6 +6,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -28,7 +29,7 @@ def model_digest(model: nn.Module) -> str:
         settings = {n: v for n, v in vars(module).items() if n != "training" and _is_plain(v)}
         digest.update(f"{name}{sorted(settings.items())}".encode())
         own = vars(module).get("forward")  # a function of this module alone
-        for part in (own, *type(module).__mro__):
+        for part in (own, *module._forward_hooks.values(), *type(module).__mro__):
             digest.update("\n".join(_read(part, known)).encode())
     return digest.hexdigest()[:16]
 
@@ -46,7 +47,8 @@ def _read(part: Any, known: set[int]) -> Iterator[str]:
     if not isinstance(part, type | FunctionType) or package in _OTHERS or id(part) in known:
         return
     known.add(id(part))
-    yield f"{part.__module__}.{part.__qualname__}"
+    if part.__name__ != "<lambda>":  # which may be written again elsewhere
+        yield f"{part.__module__}.{part.__qualname__}"
     if isinstance(part, type):
         for name, member in vars(part).items():
             if name.isupper() and _is_plain(member):  # others may count or cache
@@ -85,10 +87,21 @@ def _read_source(function: FunctionType) -> str:
         source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return ""
-    try:
+    if function.__name__ != "<lambda>":
         return ast.unparse(ast.parse(source))
-    except SyntaxError:  # a lambda in the middle of an expression
-        return source
+    start = source.find("lambda")  # in the middle of lines that are no whole expression
+    for end in range(len(source), start, -1):
+        with suppress(SyntaxError):
+            nodes = [*ast.walk(ast.parse(source[start:end].strip(), mode="eval"))]
+            code = function.__code__
+            names = [*code.co_varnames[: code.co_argcount]]
+            own = [
+                ast.unparse(node)
+                for node in nodes
+                if isinstance(node, ast.Lambda) and [a.arg for a in node.args.args] == names
+            ]
+            return "\n".join(own) or source  # several of one line cannot be told apart
+    return source
 
 
 def _is_plain(value: Any) -> bool:

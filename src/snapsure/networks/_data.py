@@ -386,7 +386,7 @@ def _read_array(value: Any, name: str) -> Any:
     if not array.ndim:
         raise InvalidInput(
             f"`{name}` must have its rows on the first axis, got a single number. Pass an array "
-            "(rows, …)."
+            "(rows, …): np.array(x)."
         )
     return array
 
@@ -404,12 +404,26 @@ def _to_tensor(value: Any) -> Any:
 
 def _read_labels(value: Any, name: str) -> Ints:
     labels = _validate.class_numbers(value, f"labels of {name}")
-    if labels.ndim != 1:
-        raise InvalidInput(
-            f"`labels of {name}` must be one class number per example, got shape {labels.shape}. "
-            "Pass class ids."
-        )
-    return labels
+    if labels.ndim == 1:
+        return labels
+    remedy = "Pass class numbers."
+    if not labels.ndim:
+        remedy = "Pass a batch of one, (x[None], [y])."
+    elif labels.ndim > 2:
+        remedy = "A class for each pixel or word (segmentation, tagging) is not supported."
+    elif labels.shape[1] == 1:
+        remedy = "Pass y[:, 0]."
+    elif np.isin(labels, (0, 1)).all():
+        remedy = "Pass y.argmax(1)."
+        if (labels.sum(axis=1) != 1).any():
+            remedy = (
+                "Several classes for an example (multi-label) are not supported. Score one class "
+                "at a time, as yes or no: two logits, and its column as labels."
+            )
+    raise InvalidInput(
+        f"`labels of {name}` must be one class number per example, got shape {labels.shape}. "
+        f"{remedy}"
+    )
 
 
 def _to_dict(inputs: Any) -> Any:

@@ -16,7 +16,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,9 @@ from snapsure.networks._forward import Forward, Reader, Sampling, Snapshot
 from snapsure.networks._trace import Replay, Trace, clone, trace
 from snapsure.networks._ways import Way, make_form
 from snapsure.snapshots._weights import unwrap
+
+# Where a model's logits are in what it returns: a name, an index, or a function that takes them.
+Output = str | int | Callable[[Any], Tensor]
 
 _log = logging.getLogger("snapsure")
 # Masks are drawn from PyTorch's one generator, and a network that is watched holds the state of its
@@ -226,14 +229,7 @@ def call(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
         output = output["logits"]
 
     if not isinstance(output, Tensor) or output.ndim != 2:
-        if isinstance(output, Tensor) and output.ndim == 1:
-            raise one_logit("(rows,)")
-        kind = type(output).__name__
-        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else kind
-        raise InvalidInput(
-            f"`model` must map a batch to logits (rows, classes), got {got}. Wrap it in a module "
-            "that returns them."
-        )
+        raise _no_logits(output)
     rows = row_count(inputs) if rows is None else rows
     if output.shape[0] != rows:
         raise InvalidInput(
@@ -241,6 +237,79 @@ def call(module: nn.Module, inputs: Any, rows: int | None = None) -> Tensor:
             "Wrap it in a module that does."
         )
     return output
+
+
+def adapt_output(model: nn.Module, output: Output | None) -> nn.Module:
+    """Return the model with logits taken out of what it returns; it shares all weights."""
+    if output is None:
+        return model
+    if not isinstance(output, str | int) and not callable(output):
+        raise InvalidInput(
+            f"`output` must be a name, an index or a function, got {output!r}. Write "
+            'output="logits", output=0 or output=lambda o: o[0].'
+        )
+    adapted: Any = copy.copy(unwrap(model))
+    for name in [name for name in vars(adapted) if name.startswith("_forward_hooks")]:
+        setattr(adapted, name, copy.copy(getattr(adapted, name)))
+    adapted.register_forward_hook(_Take(output))
+    adapted.logits_are = None if callable(output) else output  # counts in `model_digest`
+    return cast(nn.Module, adapted)
+
+
+class _Take:
+    """A forward hook that takes logits out of an output."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        if callable(output):
+            self.__wrapped__ = output  # whose code counts in `model_digest`
+
+    def __call__(self, module: nn.Module, args: Any, result: Any) -> Any:
+        if callable(self.output):
+            return self.output(result)
+        try:
+            if isinstance(self.output, str) and not isinstance(result, Mapping):
+                return getattr(result, self.output)
+            return result[self.output]
+        except (KeyError, IndexError, AttributeError, TypeError):
+            raise InvalidInput(
+                f"`output` must name a part of what the model returns, got {self.output!r} for "
+                f"{_describe_output(result)}. Name another."
+            ) from None
+
+
+def _describe_output(output: Any) -> str:
+    if isinstance(output, Tensor):
+        return f"shape {tuple(output.shape)}"
+    kind = type(output).__name__
+    if isinstance(output, Mapping):
+        return f"{kind} with {', '.join(map(repr, output))}"
+    return f"{kind} of {len(output)}" if isinstance(output, tuple | list) else kind
+
+
+def _no_logits(output: Any) -> InvalidInput:
+    """Explain an output that is no (rows, classes), and show the line that makes it one."""
+    if isinstance(output, Tensor) and output.ndim == 1:
+        return one_logit("(rows,)")
+    got = f"`model` must map a batch to logits (rows, classes), got {_describe_output(output)}."
+    if isinstance(output, Tensor):
+        way = "o.mean(dim=(2, 3))" if output.ndim == 4 else "o[:, 0]"
+        return InvalidInput(
+            f"{got} A class for each pixel or word (segmentation, tagging) is not supported, one "
+            f"for each input is: score(..., output=lambda o: {way}). Or make each pixel or word an "
+            "example of ScoreTable.from_probabilities."
+        )
+    parts: Any = enumerate(output) if isinstance(output, tuple | list) else ()
+    if isinstance(output, Mapping) or hasattr(output, "__dict__"):
+        parts = (output if isinstance(output, Mapping) else vars(output)).items()
+    fits = (name for name, part in parts if isinstance(part, Tensor) and part.ndim == 2)
+    name = next(fits, 0 if isinstance(output, tuple | list) else "logits")
+    is_object = not isinstance(output, Mapping | tuple | list)
+    way = f"output.{name}" if is_object else f"output[{name!r}]"
+    return InvalidInput(
+        f"{got} Say which part they are: output={name!r} in score and Predictor, or for every use "
+        f"model.register_forward_hook(lambda module, args, output: {way})."
+    )
 
 
 def _is_unnamed(module: nn.Module, inputs: Mapping[str, Any]) -> bool:
@@ -271,8 +340,8 @@ def refuse_probabilities(output: Tensor) -> None:
 def one_logit(shape: str) -> InvalidInput:
     """Explain why one output is not enough: its softmax is always 1."""
     return InvalidInput(
-        f"`model` must return one logit per class, got one per example, {shape}. If z is the logit "
-        "of a binary classifier, before its sigmoid, return two: "
+        f"`model` must return one logit per class, got one per example, {shape}. Regression is not "
+        "supported. If z is the logit of a binary classifier, before its sigmoid, return two: "
         "model.register_forward_hook(lambda module, args, z: "
         "torch.nn.functional.pad(z.reshape(-1, 1), (1, 0)))"
     )

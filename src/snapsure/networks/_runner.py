@@ -5,18 +5,26 @@ Scoring, the predictor and the student all run networks through `Runner`.
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from snapsure._logit_scores import final_numbers
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.networks._data import refuse_infinite, refuse_unusual, row_count, to_device
+from snapsure.networks._data import (
+    first_rows,
+    is_words,
+    refuse_infinite,
+    refuse_unusual,
+    row_count,
+    to_device,
+)
 from snapsure.networks._forward import Reader, exponentials
 from snapsure.networks._network import (
     Network,
@@ -239,12 +247,37 @@ class Runner:
             yield
         except torch.OutOfMemoryError:
             raise
-        except (InvalidInput, RuntimeError, TypeError) as error:  # PyTorch's for shapes and types
+        except Exception as error:
             refuse_unusual(inputs, self._name)
             if isinstance(error, InvalidInput):
                 refuse_infinite(inputs, self._name, row)
-                raise
-            raise refused_inputs(self._name, inputs, error, self._model) from error
+            elif is_words(inputs):
+                raise InvalidInput(
+                    f"`{self._name}` must be what the network takes, got strings, on which it "
+                    f"failed ({error}). Pass what your tokenizer returns (tokenizer(texts, "
+                    'padding=True, return_tensors="pt")), or the tokenizer to the predictor: '
+                    "Predictor.fit(..., tokenizer=tokenizer), or .load."
+                ) from error
+            if self._takes_as_one(inputs):
+                shapes = [tuple(leaf.shape) for leaf in tree_leaves(inputs)]
+                raise InvalidInput(
+                    f"`{self._name}` must have its inputs on the first axis, got one input of "
+                    f"shape {' and '.join(map(str, shapes))}. Pass a batch of one: x[None]."
+                ) from None
+            if isinstance(error, RuntimeError | TypeError):  # PyTorch's for shapes and types
+                raise refused_inputs(self._name, inputs, error, self._model) from error
+            raise
+
+    def _takes_as_one(self, inputs: Any) -> bool:
+        """Whether a network takes inputs that it failed on, as a batch of one."""
+        widths = []
+        # A regression gives as many numbers as there are rows: two for the first two.
+        for some in (inputs, first_rows(inputs)):
+            with suppress(Exception), torch.inference_mode():
+                one = tree_map(lambda leaf: leaf[None], to_device(some, self.device))
+                logits = call(next(iter(self._networks.values())).module, one, 1)
+                widths.append(logits.shape[1] if is_finite(logits) else 1)
+        return bool(widths) and min(widths) > 1 and len({*widths}) == 1
 
 
 def group_epochs(

@@ -6,7 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from snapsure.errors import InvalidInput
 from snapsure.estimators import PES, Estimator, registry
 from snapsure.estimators._les import cut, find_late
 from snapsure.kappas import SoftmaxResponse
-from snapsure.networks._data import Rows
+from snapsure.networks._data import Rows, to_device
 
 if TYPE_CHECKING:
     from snapsure.predictor._predictor import Answer, Predictor
@@ -36,7 +36,7 @@ _ONE_FILE = 1_900_000_000  # bytes; an ONNX file has at most 2 GB
 def export(predictor: "Predictor", path: Path, example: Any) -> None:
     """Write the graph of a predictor as `.onnx` or `.pt2`."""
     _refuse_unexportable(predictor, path)
-    rows = Rows.of((example, None), "example")
+    rows = Rows.of((predictor.networks.tokenize(example), None), "example")
     if rows.n < 2:
         raise InvalidInput(
             f"`example` must be a batch of at least two inputs, got {rows.n}. One input does not "
@@ -44,36 +44,64 @@ def export(predictor: "Predictor", path: Path, example: Any) -> None:
         )
     inputs = next(rows.batches())[0]
     answer = predictor(inputs)  # refuses an example that the network does not take
-    inputs = tree_map(lambda leaf: leaf.to(predictor.networks.device), inputs)
+    shorter, of_shorter = _shorten(inputs), None
+    with suppress(Exception):  # a network that takes one length alone
+        of_shorter = None if shorter is None else predictor(shorter)
     names = list(inputs) if isinstance(inputs, Mapping) else []
-    if isinstance(inputs, Mapping):
-        inputs = tuple(inputs.values())
-    elif not isinstance(inputs, tuple | list):
-        inputs = (inputs,)
+    device = predictor.networks.device
+    args, short = (_list_arguments(batch, device) for batch in (inputs, shorter))
+    cases = [(args, answer), (tree_map(lambda leaf: leaf[:1], args), answer)]
 
     graph = Graph(predictor, names, predictor.networks.classes or 0).eval()
     with (
         _files.writing(f"{path.name} in {path.parent}"),
         TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder,
     ):
-        _write(graph, tuple(inputs), names, Path(folder) / path.name)
-        _refuse_other_answers(Path(folder) / path.name, tuple(inputs), answer)
+        is_free = _write(graph, args, names, Path(folder) / path.name)
+        if of_shorter is not None and is_free:
+            cases.append((short, of_shorter))
+        elif of_shorter is not None:
+            warnings.warn(
+                "The file takes texts as long as those of `example` alone, because the network's "
+                "forward makes their length a constant. Pad texts to it, or deploy the saved "
+                "folder.",
+                stacklevel=3,
+            )
+        _refuse_other_answers(Path(folder) / path.name, cases)
         for part in Path(folder).iterdir():  # weights beyond 2 GB lie beside the graph
             part.replace(path.with_name(part.name))
 
 
-def _refuse_other_answers(path: Path, args: tuple[Any, ...], answer: "Answer") -> None:
-    """Run the file on the example, and on its first input; refuse other answers."""
-    for n in (len(answer.label), 1):
-        some = tree_map(lambda leaf, n=n: leaf[:n], args)
+def _list_arguments(inputs: Any, device: torch.device) -> tuple[Any, ...]:
+    """List what the graph gets, on the device of its networks."""
+    if isinstance(inputs, Mapping):
+        inputs = tuple(inputs.values())
+    parts = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    moved: tuple[Any, ...] = to_device(parts, device)
+    return moved
+
+
+def _shorten(inputs: Any) -> Any:
+    """Leave out the last word of each text; None for inputs that are no texts."""
+    leaves = tree_leaves(inputs)
+    is_text = any(leaf.ndim == 2 and not leaf.is_floating_point() for leaf in leaves)
+    if not is_text or any(leaf.ndim > 1 and leaf.shape[1] < 2 for leaf in leaves):
+        return None
+    return tree_map(lambda leaf: leaf[:, :-1] if leaf.ndim > 1 else leaf, inputs)
+
+
+def _refuse_other_answers(path: Path, cases: Sequence[tuple[tuple[Any, ...], "Answer"]]) -> None:
+    """Run the file on batches, and refuse other answers than those of the predictor."""
+    for args, answer in cases:
+        n = len(tree_leaves(args)[0])
         try:
             if path.suffix == ".pt2":
-                found = torch.export.load(path).module()(*some)
+                found = torch.export.load(path).module()(*args)
             else:
                 import onnxruntime
 
                 session = onnxruntime.InferenceSession(path)
-                arrays = [leaf.cpu().numpy() for leaf in tree_leaves(some)]
+                arrays = [leaf.cpu().numpy() for leaf in tree_leaves(args)]
                 given = zip([each.name for each in session.get_inputs()], arrays, strict=True)
                 found = session.run(None, dict(given))
         except Exception as error:
@@ -127,11 +155,11 @@ def _refuse_unexportable(predictor: "Predictor", path: Path) -> None:
         )
 
 
-def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) -> None:
+def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) -> bool:
+    """Write a graph, and return whether the length of texts is free in it."""
     batch = torch.export.Dim("rows", min=1)
-    leaves = tree_leaves(args)
     # Whole numbers are ids of words: the length of texts stays free.
-    free = 2 if any(not leaf.is_floating_point() for leaf in leaves) else 1
+    free = 1 if _shorten(args) is None else 2
     auto = torch.export.Dim.AUTO
     shapes: Any = {
         "inputs": tree_map(
@@ -145,15 +173,16 @@ def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) 
             if path.suffix == ".pt2":
                 torch.export.save(program, path)
             else:
-                torch.onnx.export(
+                made = torch.onnx.export(
                     program,
-                    f=path,
                     dynamo=True,
                     input_names=names or (["input"] if len(args) == 1 else None),
                     output_names=_OUTPUTS,
-                    external_data=weights > _ONE_FILE,
                     verbose=False,
                 )
+                assert made is not None
+                _name_axes(made.model.graph)
+                made.save(path, external_data=weights > _ONE_FILE)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"export to ONNX needs {error.name}, which is not installed. Install it: pip install "
@@ -167,6 +196,24 @@ def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) 
             f"`model` must be one that PyTorch can export, got {_find_cause(error)}. Rewrite that "
             "part of its forward, or deploy the saved folder."
         ) from error
+    given = [n for n in program.graph.nodes if n.name in program.graph_signature.user_inputs]
+    axes = [node.meta["val"].shape[1:2] for node in given]
+    return not any(str(axis).isdigit() for some in axes for axis in some)  # else a symbol
+
+
+def _name_axes(graph: Any) -> None:
+    """Call the free axes of inputs rows and length, there and wherever they come from there."""
+    names: dict[str, str] = {}
+    for each in graph.inputs:
+        for axis, name in zip(each.shape, ("rows", "length"), strict=False):
+            if not isinstance(axis, int):
+                names[str(axis.value)] = name
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    made = (value for node in graph.all_nodes() for value in node.outputs)
+    for value in (*graph.inputs, *made):
+        for i, axis in enumerate(value.shape or ()):
+            if not isinstance(axis, int) and axis.value is not None:
+                value.shape[i] = pattern.sub(lambda found: names[found[0]], str(axis.value))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from snapsure.predictor._predictor import Predictor
 
 CONTENT = "predictor.json"
-_VERSION = 2
+_VERSION = 3
 _WHAT, _AGAIN = "as it was saved", "restore it, or save the predictor again"
 _Epoch = Annotated[str, Meta(pattern=r"\A(?:0|[1-9]\d{0,18})\Z")]
 _SNAPSHOT = r"(?:epoch-\d{6,}|base)-[0-9a-f]{12}\.safetensors"
@@ -78,6 +78,8 @@ class _Content(TypedDict):
     threshold: ThresholdState | None
     classes: list[str] | None
     base: _File | None  # what any of the snapshots leaves out
+    tokenizer: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")] | None  # a digest
+    output: str | int | bool | None  # True: a function, which is not here
     snapshots: Annotated[list[dict[_Epoch, _File]], Meta(min_length=1)]  # of each member
     provenance: dict[str, Any]
 
@@ -141,6 +143,8 @@ def describe(predictor: "Predictor") -> dict[str, Any]:
         "calibration": predictor.calibration and predictor.calibration.as_dict(),
         "threshold": predictor.threshold and predictor.threshold.as_dict(),
         "classes": predictor.classes,
+        "tokenizer": predictor.networks.tokenizer_digest,
+        "output": True if callable(predictor.output) else predictor.output,
         "snapshots": [[one.sha256(epoch) for epoch in predictor.epochs] for one in members],
         "provenance": {**predictor.provenance, "way": predictor.networks.way},
     }
@@ -173,6 +177,13 @@ def load(
     given: nn.Module | str = (factory or "") if model is None else model
     network = make_network(given) if isinstance(given, str) else given
     own = [each for each in custom if issubclass(each, Estimator)]
+    if options["output"] is None and content["output"] is True:
+        raise InvalidInput(
+            f"`output` must be passed again for {folder}, which was saved with a function, got "
+            "none. Pass the same one: output=lambda o: …"
+        )
+    if options["output"] is None:
+        options["output"] = content["output"]
 
     while True:
         kind = methods.find_class(content["estimator"]["name"], own)
@@ -208,6 +219,15 @@ def load(
             warnings.warn(
                 f"The network's code or settings differ from those that {folder} was saved with. "
                 "Answers and promise may differ too: pass the same network, or fit again.",
+                stacklevel=3,
+            )
+        if content["tokenizer"] and predictor.networks.tokenizer_digest not in (
+            None,
+            content["tokenizer"],
+        ):
+            warnings.warn(
+                f"The tokenizer returns something else than the one that {folder} was saved with. "
+                "Answers and promise may differ too: pass the same tokenizer, or fit again.",
                 stacklevel=3,
             )
         predictor.factory = given if isinstance(given, str) else factory

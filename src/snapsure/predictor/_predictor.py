@@ -20,11 +20,11 @@ from snapsure.estimators import Estimator
 from snapsure.estimators._base import refuse_no_table
 from snapsure.estimators.registry import AVERAGED
 from snapsure.kappas import Kappa, SoftmaxResponse, registry
-from snapsure.networks._data import Rows, is_words, refuse_unusual
+from snapsure.networks._data import Rows, refuse_unusual
 from snapsure.networks._factory import make_network
-from snapsure.networks._network import call, find_device
+from snapsure.networks._network import Output, adapt_output, find_device
 from snapsure.networks._ways import Speed, read_way
-from snapsure.predictor._scorer import Scorer
+from snapsure.predictor._scorer import Scorer, Tokenizer
 from snapsure.scoring._average import AveragedWeights, describe_average
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots, refuse_empty
@@ -98,6 +98,11 @@ class Predictor:
         The κ that the estimator was fitted on, where it has settings: `MCDropout(...)`.
     classes : sequence of str, optional
         The names of the classes, in order.
+    tokenizer : optional
+        What turns a list of texts into the network's inputs, so that `predictor(["some text"])`
+        works: a tokenizer of Hugging Face, or a function of yours.
+    output : str, int or function, optional
+        Where the logits are in what the model returns, as for `score`.
     memory : int
         Bytes that weights may take (4 GiB). Beyond it, snapshots are loaded in turns.
     device : str or torch.device, optional
@@ -135,6 +140,8 @@ class Predictor:
         calibration: Platt | None = None,
         kappa: Kappa | None = None,
         classes: Sequence[str] | None = None,
+        tokenizer: Tokenizer | None = None,
+        output: Output | None = None,
         memory: int = _MEMORY,
         device: str | torch.device | None = None,
         check_inputs: bool = True,
@@ -157,7 +164,8 @@ class Predictor:
                 "Threshold.at_risk or .at_coverage."
             )
         self.factory = model if isinstance(model, str) else None
-        module = make_network(model) if isinstance(model, str) else model
+        self.output = output
+        module = adapt_output(make_network(model) if isinstance(model, str) else model, output)
         self.snapshots = open_snapshots(snapshots, module)
         self.estimator = _fit_unfitted(estimator, self.snapshots, kappa)
         self.kappa = kappa or make_kappa(self.estimator.fitted["kappa"])
@@ -187,6 +195,7 @@ class Predictor:
             check_inputs=check_inputs,
             device=find_device(device),
             way="eager" if speed == "exact" else read_way(self.provenance),
+            tokenizer=tokenizer,
         )
 
     @classmethod
@@ -203,6 +212,8 @@ class Predictor:
         answers: Literal["final", "any"] = "final",
         reference: Any = None,
         classes: Sequence[str] | None = None,
+        tokenizer: Tokenizer | None = None,
+        output: Output | None = None,
         memory: int = _MEMORY,
         speed: Speed = "auto",
         seed: int = 0,
@@ -218,7 +229,7 @@ class Predictor:
 
         Parameters
         ----------
-        model, snapshots, classes, memory, speed
+        model, snapshots, classes, tokenizer, output, memory, speed
             As for `Predictor`.
         table : ScoreTable
             Scores of held-out examples, with labels.
@@ -261,7 +272,8 @@ class Predictor:
             seed=seed,
         )
         if choice.method == AVERAGED:
-            store = _average(model, store, table, reference)
+            network = make_network(model) if isinstance(model, str) else model
+            store = _average(adapt_output(network, output), store, table, reference)
         settings = table.provenance.get("kappas", {}).get(kappa)
         predictor = cls(
             model,
@@ -271,6 +283,8 @@ class Predictor:
             calibration=choice.calibration,
             kappa=SoftmaxResponse() if choice.method == AVERAGED else make_kappa(kappa, settings),
             classes=classes,
+            tokenizer=tokenizer,
+            output=output,
             memory=memory,
             speed=speed,
             provenance={
@@ -338,8 +352,9 @@ class Predictor:
 
         Parameters
         ----------
-        batch : tensor, array, dict or tuple of them; DataLoader or Dataset
+        batch : tensor, array, dict or tuple of them; DataLoader or Dataset; list of texts
             What the network takes, the inputs on the first axis: one input is a batch of one.
+            Texts need a `tokenizer`.
             Labels of a data set are ignored. More than 256 inputs go through in batches.
         groups : (n,), optional
             The group of each input, where the threshold has one for each given group.
@@ -355,8 +370,8 @@ class Predictor:
             if table is not None:  # the short way, where every microsecond counts
                 return self._answer(table, None)
             answers = list(self.answers(batch, groups))
-        except Exception as error:
-            self._explain(batch, error)
+        except Exception:
+            refuse_unusual(batch, "batch")
             raise
         if len(answers) == 1:
             return answers[0]
@@ -425,29 +440,6 @@ class Predictor:
                 f"`groups` must be left out for a predictor with {kind}, got some. Leave them out."
             )
 
-    def _explain(self, batch: Any, error: Exception) -> None:
-        """Say what to pass, where the batch is odd, text, or one input without its first axis."""
-        refuse_unusual(batch, "batch")
-        if is_words(batch):
-            raise InvalidInput(
-                f"`batch` must be what the network takes, got strings, on which it failed "
-                f"({error}). Pass what your tokenizer returns: predictor(tokenizer(texts, "
-                'padding=True, return_tensors="pt")).'
-            ) from error
-        if isinstance(batch, torch.Tensor | np.ndarray) and batch.ndim:
-            try:
-                one = torch.as_tensor(batch, device=self.networks.device)[None]
-                with torch.inference_mode():
-                    classes = call(next(self.networks.modules()), one).shape[1]
-            except Exception:
-                return
-            if classes == 1:
-                return
-            raise InvalidInput(
-                "`batch` must have its inputs on the first axis, got one input of shape "
-                f"{tuple(batch.shape)}. Pass a batch of one: x[None]."
-            ) from None
-
     def save(self, folder: str | Path) -> None:
         """Write all that answers need into a folder: numbers as JSON, weights as safetensors.
 
@@ -474,6 +466,8 @@ class Predictor:
         model: nn.Module | str | None = None,
         *,
         custom: Sequence[type[Kappa] | type[Estimator]] = (),
+        tokenizer: Tokenizer | None = None,
+        output: Output | None = None,
         trust: bool = False,
         memory: int = _MEMORY,
         device: str | torch.device | None = None,
@@ -483,7 +477,7 @@ class Predictor:
         """Read what `save` wrote, and check every hash. Nothing that it names is imported.
 
         A warning reports a network whose code differs from that of the saved predictor, as far as
-        its source can be read.
+        its source can be read, and a tokenizer that returns something else.
 
         Parameters
         ----------
@@ -493,6 +487,10 @@ class Predictor:
             The network, or the function that makes it.
         custom : sequence of classes
             Your own κ and estimator classes that the folder may name, if they are not registered.
+        tokenizer : optional
+            The tokenizer, which the folder does not hold. Without it, pass what it returns.
+        output : str, int or function, optional
+            Where the logits are; the folder has a name or an index, but no function.
         trust : bool
             Whether to import and call the function that the folder names, if `model` is left out.
         memory, device, check_inputs, speed
@@ -510,8 +508,8 @@ class Predictor:
         """
         from snapsure.predictor import _folder
 
-        options: dict[str, Any] = {"memory": memory, "device": device}
-        options |= {"check_inputs": check_inputs, "speed": speed}
+        options: dict[str, Any] = {"tokenizer": tokenizer, "output": output, "memory": memory}
+        options |= {"device": device, "check_inputs": check_inputs, "speed": speed}
         return _folder.load(_validate.path(folder, "folder"), model, custom, trust, options)
 
     def export(self, path: str | Path, example: Any) -> None:
@@ -521,8 +519,10 @@ class Predictor:
         ----------
         path : path
             Ends with .onnx (for ONNX Runtime, with the extra `onnx`) or .pt2 (for PyTorch).
-        example : tensor, array, dict or tuple of them
-            A batch as the network takes it, of two inputs or more; their number stays free.
+        example : tensor, array, dict or tuple of them; list of texts
+            A batch as the network takes it, of two inputs or more. Their number stays free, and so
+            does the length of texts (of whole numbers, with two axes), where the network takes
+            any. In ONNX these axes are called "rows" and "length".
 
         Raises
         ------
@@ -551,6 +551,11 @@ def _read_names(classes: Sequence[str]) -> list[str]:
 
 def read_inputs(data: Any) -> Rows:
     """Return inputs in batches; a tuple is all inputs, and labels of a data set are ignored."""
+    if isinstance(data, str):
+        raise InvalidInput(f"`batch` must be a list of texts, got {data[:40]!r}. Write [text].")
+    kind = getattr(getattr(data, "dtype", None), "kind", None)
+    if kind in ("U", "O", "T") and len(data) and all(isinstance(text, str) for text in data):
+        data = list(data)  # of NumPy or pandas
     if isinstance(data, Rows | DataLoader | Dataset) or type(data).__module__.startswith(
         "datasets"
     ):
@@ -574,9 +579,7 @@ def _refers_to_data(name: str) -> InvalidInput:
     )
 
 
-def _average(
-    model: nn.Module | str, store: Snapshots, table: ScoreTable, reference: Any
-) -> Snapshots:
+def _average(model: nn.Module, store: Snapshots, table: ScoreTable, reference: Any) -> Snapshots:
     """Return the averaged weights that a table has scores of."""
     scored = table.provenance.get("average")
     if scored is not None and scored != describe_average(reference):
@@ -584,9 +587,7 @@ def _average(
             "`reference` must be the training examples that averaged weights were scored with, got "
             f"{'none' if reference is None else 'others'}. Pass those of `score`."
         )
-    return AveragedWeights(
-        make_network(model) if isinstance(model, str) else model, store, reference
-    )
+    return AveragedWeights(model, store, reference)
 
 
 def _fit_unfitted(estimator: Estimator, snapshots: Snapshots, kappa: Kappa | None) -> Estimator:

@@ -1,6 +1,6 @@
 """κ of new inputs by the snapshots that an estimator needs."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from snapsure._types import Floats, Ints
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._logits import Logits
-from snapsure.networks._data import BATCH, Rows, refuse_infinite, row_count
+from snapsure.networks._data import BATCH, Digest, Rows, is_words, refuse_infinite, row_count
 from snapsure.networks._network import TURN
 from snapsure.networks._runner import (
     Columns,
@@ -26,6 +26,8 @@ from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._weights import unwrap
 from snapsure.table import ScoreTable
 
+# Texts to what a network takes; those of Hugging Face are called with their usual options.
+Tokenizer = Callable[..., Any]
 # Rows that are scored together where the snapshots do not fit into memory at once.
 _CHUNK = 1 << 16
 
@@ -63,6 +65,8 @@ class Scorer:
         Where networks run, if not on the best device.
     way : str, optional
         How passes run; None chooses at the first batch.
+    tokenizer : optional
+        Turns texts into what the network takes.
     """
 
     def __init__(
@@ -77,9 +81,11 @@ class Scorer:
         check_inputs: bool,
         device: torch.device | None = None,
         way: Way | None = "eager",
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.model, self._members, self._kappa = unwrap(model), snapshots.members, kappa
         self._needs, self.check_inputs = needs, check_inputs
+        self._tokenizer = tokenizer
         self._watches = bool(kappa.sampling or kappa.layers)
         self.epochs = np.array(epochs)
         self._groups = group_epochs(model, self._members, list(epochs)[::-1], memory)
@@ -168,6 +174,7 @@ class Scorer:
 
     def _score(self, inputs: Any, y_hat: Ints | None, epochs: Sequence[int], row: int) -> _Part:
         """Score one batch, whose first input is number `row`, with snapshots that are loaded."""
+        inputs = self.tokenize(inputs)
         if self.check_inputs:
             refuse_infinite(inputs, "batch", row)
         device = self.device.type
@@ -183,6 +190,27 @@ class Scorer:
         kappa = np.stack([column[self._kappa.name] for column in columns])
         labels = np.stack([column["labels"] for column in columns])
         return _Part(kappa, labels, None, columns[0].get("final"))
+
+    def tokenize(self, inputs: Any) -> Any:
+        """Turn texts into what the network takes; other inputs, and those it takes, stay."""
+        if self._tokenizer is None or not is_words(inputs):
+            return inputs
+        options: dict[str, Any] = {}
+        if hasattr(self._tokenizer, "model_max_length"):  # Hugging Face's
+            options = {"padding": True, "return_tensors": "pt"}
+            # Those without a limit have a number that nobody writes, and warn.
+            options["truncation"] = self._tokenizer.model_max_length < 1 << 30
+        made = self._tokenizer(list(inputs), **options)
+        return next(Rows.of((made, None), "tokenizer", batch_size=len(inputs)).batches())[0]
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """What identifies the tokenizer: its result for some texts."""
+        if self._tokenizer is None:
+            return None
+        digest = Digest()
+        digest.add(self.tokenize(["One short text.", "Zwölf – a longer text, 3 signs!"]), None)
+        return digest.hex()[:16]
 
     def _score_logits(self, logits: Tensor, y_hat: Ints | None) -> _Part:
         """Score the logits (networks, rows, classes) of all snapshots at once."""

@@ -14,7 +14,7 @@ from torch import nn
 from snapsure import _files, _validate
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
-from snapsure.networks._network import refuse_no_network
+from snapsure.networks._network import Output, adapt_output, refuse_no_network
 from snapsure.networks._ways import Speed
 from snapsure.scoring._average import add_average
 from snapsure.scoring._executor import Executor, LocalExecutor
@@ -31,6 +31,7 @@ def score(
     data: Any,
     kappas: Kappa | Sequence[Kappa] | None = None,
     *,
+    output: Output | None = None,
     average: bool = False,
     reference: Any = None,
     out: str | Path | None = None,
@@ -59,6 +60,9 @@ def score(
         belongs to none of the classes, so that every answer is wrong.
     kappas : Kappa or sequence of them, optional
         κ functions: `SoftmaxResponse()` (the default), `NNDistance(train)`, `MCDropout()`, ...
+    output : str, int or function, optional
+        Where the logits are in what the model returns, if it returns more: a name ("logits"), an
+        index (0), or a function such as `lambda o: o[0]`.
     average : bool
         Score the averaged weights of the snapshots too, in one more pass, as `.averaged` of the
         table (see `average_weights`). It can be added to scores that `out` holds already.
@@ -125,6 +129,7 @@ def score(
         )
     _validate.choice(speed, get_args(Speed), "speed")
     refuse_no_network(model)
+    model = adapt_output(model, output)
     with ExitStack() as stack:
         if out is None:
             out = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapsure-"))
