@@ -72,7 +72,7 @@ def cases() -> Iterator[Case]:
                 "bare passes",
                 partial(answer, many),
                 partial(bare, many),
-                at_most=1.15,
+                at_most=0.7,
             )
             yield Case(
                 f"Predictor, one input, {k} snapshots",

@@ -14,6 +14,9 @@ ratio is the median over pairs of runs, with its quartiles.
 
 """
 _CAVEATS = """
+Passes of convolutional networks take less time than bare ones because `score` and `Predictor`
+choose [how they run](../how-to/score.md#speed).
+
 Three caveats:
 
 - **One machine with two cores**: {machine}. Other machines give other ratios.

@@ -14,7 +14,9 @@ from torch import nn
 
 from benchmarks.harness import Case, peak_megabytes
 from snapsure import MCDropout, Recorder, SnapshotStore, SoftmaxResponse, score
-from snapsure.networks._network import Network, copy_network
+from snapsure.networks._data import Rows
+from snapsure.networks._network import Network, call, copy_network
+from snapsure.paper.networks import resnet18
 
 BATCH = 256
 
@@ -38,7 +40,18 @@ def cases() -> Iterator[Case]:
     """Every row of the table."""
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        yield _scoring(Path(folder) / "score")
+        images = torch.randn(8 * BATCH, 3, 32, 32)
+        start = partial(_scoring, Path(folder))
+        yield start("images", convolutions(), images[: 4 * BATCH], 0.7)
+        yield start("images, long", convolutions(), images, 0.55, snapshots=12, rounds=3)
+        large = torch.randn(64, 3, 224, 224)
+        yield start("images by ResNet-18", resnet18(100), large, 1.05, batch=32, rounds=5)
+        tokens = torch.randint(100, 30_000, (2 * BATCH, 32))
+        words = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        yield start("texts by MiniLM", minilm(), words, 1.05, batch=64, rounds=5)
+        layers = nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU()
+        perceptron = nn.Sequential(*layers, nn.Linear(1024, 10))
+        yield start("rows by an MLP", perceptron, torch.randn(64 * BATCH, 784), 1.05)
         yield _recording(Path(folder))
         yield _dropout("dropout in the head", "all")
         yield _dropout("dropout everywhere, the last on", "last", everywhere=0.3)
@@ -60,28 +73,45 @@ def memory() -> dict[str, float]:
     return peaks
 
 
-def _scoring(folder: Path) -> Case:
-    model, images = convolutions(), torch.randn(4 * BATCH, 3, 32, 32)
-    labels = torch.zeros(len(images), dtype=torch.long)
-    store, epochs = SnapshotStore(folder), (1, 2, 3)
-    for epoch in epochs:
+def _scoring(
+    folder: Path,
+    name: str,
+    model: nn.Module,
+    inputs: Any,
+    at_most: float,
+    *,
+    snapshots: int = 3,
+    batch: int = BATCH,
+    rounds: int = 11,
+) -> Case:
+    """`score` against the bare eager passes that it is made of, over the same batches."""
+    store = SnapshotStore(folder / name)
+    for epoch in range(1, snapshots + 1):
         store.save(model, epoch)
-    bare = copy.deepcopy(model).eval()
+    bare, rows = copy.deepcopy(model).eval(), Rows.of((inputs, None), "inputs", batch)
 
     def passes() -> None:
         with torch.inference_mode():
-            for _ in epochs:
-                for batch in torch.split(images, BATCH):
-                    bare(batch)
+            for _ in range(snapshots):
+                for part, _ in rows.batches():
+                    call(bare, part)
 
     return Case(
-        "score, 3 snapshots × 1,024 images",
-        "3 bare passes over the same batches",
-        partial(score, model, store, (images, labels), SoftmaxResponse(), progress=False),
+        f"score, {snapshots} snapshots × {rows.n:,} {name}",
+        f"{snapshots} bare passes over the same batches",
+        partial(score, model, store, (inputs, None), batch_size=batch, progress=False),
         passes,
-        at_most=1.1,
-        rounds=11,
+        at_most=at_most,
+        rounds=rounds,
     )
+
+
+def minilm() -> nn.Module:
+    """A classifier of the size of MiniLM: six layers of 384."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    size = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
+    return BertForSequenceClassification(BertConfig(**size, num_attention_heads=12))
 
 
 def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:

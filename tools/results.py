@@ -299,6 +299,21 @@ def tabulate_averaged() -> str:
     return render_table(heads, rows)
 
 
+def tabulate_precision() -> str:
+    """Tabulate what snapshots in bfloat16 cost, beside those in float32."""
+    tasks = json.loads((RESULTS / "precision.json").read_text())["tasks"]
+    rows = []
+    for name, seeds in tasks.items():
+        for one in seeds:
+            cells = [f"{one[kind]['bytes'] / 1e6:.1f} MB" for kind in ("float32", "bfloat16")]
+            for number in ("final", "AES"):
+                full, half = (1000 * one[kind][number] for kind in ("float32", "bfloat16"))
+                cells.append(f"{full:.2f} → {half:.2f}")
+            rows.append([name, *cells, format_percent(one["other_answers"], 1)])
+    head = ["task", "float32", "bfloat16", "E-AURC × 10³, final softmax", "AES", "other answers"]
+    return render_table(head, rows)
+
+
 def tabulate_student_labels() -> str:
     """Tabulate percent less AURC than the teacher's final softmax, by the weight of the labels."""
     tasks = json.loads((RESULTS / "student-labels.json").read_text())["tasks"]
@@ -716,6 +731,7 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "tasks-logits": tabulate_tasks(tasks, LOGIT_COLUMNS),
         "averaged": tabulate_averaged(),
         "student-labels": tabulate_student_labels(),
+        "precision": tabulate_precision(),
         "sptd": tabulate_sptd(tasks),
         "accuracy": tabulate_accuracy(tasks),
         "aes-short": tabulate_aes_short(tasks),

@@ -233,11 +233,12 @@ def test_a_model_of_ones_own_gives_logits_itself():
     assert "embedding" not in dict(Classifier(model).named_modules())
 
 
-def test_a_schedule_and_going_on(digits, tmp_path):
+def test_a_schedule_and_going_on(digits, tmp_path, capsys):
     data = channels_last(digits.train)
     model, callback = compiled(), SnapshotCallback(tmp_path / "store", Evenly(total=4, k=2))
     model.fit(*data, epochs=4, verbose=0, batch_size=500, callbacks=[callback])
     assert callback.store.epochs == [1, 4]
+    assert f"{callback.store.path}: 2 snapshots" in capsys.readouterr().err
     more = SnapshotCallback(tmp_path / "store")
     model.fit(*data, epochs=4, initial_epoch=2, verbose=0, batch_size=500, callbacks=[more])
     assert more.store.epochs == [1, 3, 4]

@@ -178,10 +178,11 @@ def test_no_pass_is_added(digits, tmp_path):
     assert calls[0] == calls[1] > 0
 
 
-def test_a_schedule_and_halved_weights(digits, tmp_path):
+def test_a_schedule_and_halved_weights(digits, tmp_path, capsys):
     callback = SnapshotCallback(tmp_path / "store", Evenly(total=6, k=3), dtype="bfloat16")
     trainer(tmp_path, callback, epochs=6).fit(module(digits), loaders(digits)[0])
     assert callback.store.epochs == [2, 4, 6]
+    assert f"{callback.store.path}: 3 snapshots" in capsys.readouterr().err
     weight = callback.store.load(6)["0.weight"]
     assert torch.equal(weight, weight.bfloat16().float())
 

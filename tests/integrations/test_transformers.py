@@ -205,11 +205,12 @@ def test_steps_and_a_schedule(tmp_path):
     assert halved.store.epochs == [1]
 
 
-def test_an_epoch_that_is_cut_short_is_one(tmp_path):
+def test_an_epoch_that_is_cut_short_is_one(tmp_path, capsys):
     """50 steps are an epoch; the Trainer would call the end of these 2.4."""
     callback = SnapshotCallback(tmp_path / "store")
     trainer(Images(), tmp_path / "theirs", callback, max_steps=120, save_strategy="no").train()
     assert callback.store.epochs == [1, 2, 3]
+    assert f"{callback.store.path}: 3 snapshots" in capsys.readouterr().err
 
 
 def test_resumed_it_goes_on_and_started_anew_it_refuses(tmp_path):

@@ -115,6 +115,7 @@ def test_bfloat16_halves_the_disk_and_comes_back_as_it_was(store):
     store.save(model, 2, dtype="bfloat16")
     sizes = [(store.path / f"epoch-00000{i}.safetensors").stat().st_size for i in (1, 2)]
     assert sizes[1] < 0.55 * sizes[0]
+    assert store.nbytes == sum(sizes)
     state = store.load(2)
     assert {name: t.dtype for name, t in state.items()} == {
         name: t.dtype for name, t in model.state_dict().items()

@@ -25,6 +25,7 @@ def train(
     An interrupted training resumes by the same command.
     """
     from snapsure.paper import run
+    from snapsure.snapshots import SnapshotStore
     from snapsure.training._epochs import launch_fabric
 
     study = run.Study(dataset, scale, out or Path(f"snapsure-{dataset}-{scale}"), data)
@@ -33,4 +34,6 @@ def train(
     fabric = launch_fabric(accelerator, devices, precision)
     run.train_one(study, seed, study.load(show), fabric, show)
     if fabric.is_global_zero:
+        store = SnapshotStore(study.folder(seed) / "snapshots")
+        show(f"{len(store)} snapshots, {store.nbytes / 1e6:.1f} MB")
         typer.echo(f"snapshots: {study.folder(seed) / 'snapshots'}")

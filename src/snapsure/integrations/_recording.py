@@ -1,5 +1,6 @@
 """What the callbacks of all frameworks share."""
 
+import sys
 from pathlib import Path
 
 from snapsure._types import Precision
@@ -41,3 +42,9 @@ class Recording:
                 "training."
             )
         self.store.rewind(done)
+
+    def _end(self) -> None:
+        """Print how large the store is now."""
+        if is_writer():
+            size = f"{len(self.store)} snapshots, {self.store.nbytes / 1e6:.1f} MB"
+            sys.stderr.write(f"{self.store.path}: {size}\n")

@@ -55,6 +55,10 @@ class SnapshotCallback(Recording, keras.callbacks.Callback):  # type: ignore[mis
         """Take the snapshot."""
         self._recorder.record(Classifier(self.model), epoch + 1)
 
+    def on_train_end(self, logs: Any = None) -> None:
+        """Print the size of the store."""
+        self._end()
+
 
 class Classifier(nn.Module):
     """A Keras classifier as a network that maps a batch to logits, which `score` needs.

@@ -177,6 +177,11 @@ class SnapshotCallback(Recording, Callback):
             logits, labels = (part.transpose(0, 1).flatten(0, 1).cpu()[:n] for part in everyone)
         self._last = trainer.global_step, logits.numpy(), labels.numpy()
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the size of the store."""
+        if not _is_trial(trainer):
+            self._end()
+
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:

@@ -83,6 +83,12 @@ class SnapshotCallback(Recording, TrainerCallback):
         if state.global_step % self._steps == 0 or state.global_step == state.max_steps:
             self._recorder.record(kwargs["model"], state.global_step)
 
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Print the size of the store."""
+        self._end()
+
 
 class PointLossTrainer(Trainer):
     """A Trainer whose loss remembers every training example: `SelfAdaptive`, `CorrectnessRanking`.

@@ -30,7 +30,7 @@ Run = Callable[[nn.Module], Tensor]  # one pass over some rows
 
 WAYS: tuple[Way, ...] = get_args(Way)
 SAMPLED = 16  # rows that ways are measured on
-MANY = 400  # passes over so many, where nobody knows how much work there will be
+MANY = 1000  # passes over so many, where nobody knows how much work there will be
 
 _CLOSE = 1e-5  # how far logits may be from eager's, of the largest of these
 _ROUNDS, _GAIN = 3, 0.9  # timings of each way; what a way may take of eager's time to be chosen

@@ -38,10 +38,11 @@ class RayExecutor(Executor):
     """Do the work on a cluster, or on all cores of this machine, with Ray.
 
     The table is the same to the byte as with `LocalExecutor`, if that computes on as many threads
-    (`torch.set_num_threads(num_cpus)`) and on the same kind of processor. Workers need snapsure,
-    the modules that define the model and the data, and the same file system: the snapshots, the
-    files of the data, and `out`. The model and the data are sent to each worker once, so large data
-    should be read from files.
+    (`torch.set_num_threads(num_cpus)`), on the same kind of processor and in the same way, which
+    one worker chooses for all (`speed` of `score`). Workers need snapsure, the modules that define
+    the model and the data, and the same file system: the snapshots, the files of the data, and
+    `out`. The model and the data are sent to each worker once, so large data should be read from
+    files.
 
     Work of a worker or node that dies is done again elsewhere. A piece that fails at every try is
     named in an error when all others are done. Each worker gets a GPU if the cluster has any. On a

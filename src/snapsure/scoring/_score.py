@@ -77,7 +77,7 @@ def score(
         wait. A run that fails before anything is scored leaves the folder as it was.
     executor : LocalExecutor or RayExecutor, optional
         Where the work is done; by default in this process. It changes no byte of the table (on the
-        same number of threads).
+        same number of threads, and in the same way: see `speed`).
     batch_size : int, optional
         Rows per forward pass, for data without a batch size; 256 by default. It may change the last
         bit of a score.

@@ -119,6 +119,11 @@ class SnapshotStore(Snapshots):
         """Epochs of the snapshots, in order, including those that other processes add."""
         return sorted(self._entries())
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all snapshots take on the disk."""
+        return sum(entry["bytes"] for entry in self._entries().values())
+
     def save(
         self,
         model_or_state_dict: nn.Module | Mapping[str, Tensor] | str | Path,
