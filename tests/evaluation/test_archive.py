@@ -8,12 +8,12 @@ from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.evaluation import Run
 from snapsure.evaluation._archive import (
-    _shrink,
     locate_run,
     open_contest,
     pack,
     write_manifest,
 )
+from snapsure.table._packed import shrink
 from tests.support.refusals import refuses
 from tests.support.runs import run_of, save_runs
 
@@ -106,12 +106,12 @@ def test_a_data_set_may_be_another_without_points_of_no_class(tmp_path):
 
 def test_labels_take_as_few_bytes_as_they_need():
     for ends, dtype in (
-        ((0, 255), np.uint8),
-        ((0, 256), np.uint16),
-        ((-1, 127), np.int16),  # of both signs, and 127 as a number without one is of 8 bits
-        ((-1, 70_000), np.int64),
+        ((-1, 127), np.int8),
+        ((0, 255), np.int16),
+        ((-1, 40_000), np.int32),
+        ((-1, 2**63 - 1), np.int64),
     ):
-        packed = _shrink(np.array(ends))
+        packed = shrink(np.array(ends))
         assert packed.tolist() == [*ends]
         assert packed.dtype == dtype
 

@@ -71,6 +71,15 @@ def test_a_table_keeps_its_areas_in_a_fraction_of_the_room(tmp_path):
     assert (tmp_path / "table.npz").stat().st_size < size / 3
 
 
+def test_large_numbers_there_and_back(tmp_path):
+    epochs, labels = [3, 2**63 - 1], np.array([[0, 40_000], [40_000, 1]])
+    pack(ScoreTable({"softmax": labels % 2}, labels, [-1, 1], epochs=epochs), tmp_path / "t.npz")
+    read = unpack(tmp_path / "t.npz")
+    assert read.epochs.tolist() == epochs
+    assert read.y_hat.tolist() == [40_000, 1]
+    assert read.y.tolist() == [-1, 1]
+
+
 def test_experiment_there_and_back(tmp_path):
     table = simulated()
     facts = about(networks=[[{"epoch": 1}], [{"epoch": 1}]])

@@ -11,16 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from snapsure import AES, LES, PES, Monitor, Platt, Predictor, ScoreTable, SnapshotStore, Threshold
+from snapsure import AES, LES, Monitor, Platt, Predictor, ScoreTable, SnapshotStore, Threshold
 from snapsure.errors import SnapsureError
-from snapsure.estimators import SPTD, BestSnapshot, Final, Temperature
+from snapsure.estimators import registry
 from snapsure.metrics import Interval
+from snapsure.table import Averaged
 
 NANOSECONDS = 1_794_971_068_580_976_665  # an epoch of 19 digits, as `time.time_ns()` gives
 FLOATS = st.floats(allow_nan=False)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 RISKS = st.floats(1e-6, 1 - 1e-6)
 TEXTS = st.text(st.characters(codec=None, exclude_categories=()), max_size=5)
+NAMES = st.from_regex(r"\A\w{1,9}\Z")
 GROUPS = st.one_of(
     st.dictionaries(st.integers(-(2**70), 2**70), FLOATS, min_size=1, max_size=4),
     st.dictionaries(TEXTS, FLOATS, min_size=1, max_size=4),
@@ -89,11 +91,15 @@ def test_estimators_and_calibration(seed, n, epochs):
     p = np.exp(logits - logits.max(axis=2, keepdims=True))
     p /= p.sum(axis=2, keepdims=True)
     y = np.where(np.arange(n) % 3, p[-1].argmax(axis=1), (p[-1].argmax(axis=1) + 1) % 3)
-    table = ScoreTable.from_probabilities(p, y, epochs=epochs)
-    for estimator in (Final(), AES(k=3), LES(k=2), PES(), SPTD(), BestSnapshot(), Temperature()):
+    table = ScoreTable.from_probabilities(p, y, epochs=epochs).with_logits(logits[-1])
+    for estimator in (
+        AES(k=3),
+        LES(k=2),
+        *(registry.get(name).make() for name in registry.names()),
+    ):
         try:
             estimator.fit(table)
-        except SnapsureError:  # too few examples, or no logits
+        except SnapsureError:  # too few examples
             continue
         again = save_and_load(estimator, type(estimator))
         assert again.confidence(table).tolist() == estimator.confidence(table).tolist()
@@ -103,6 +109,70 @@ def test_estimators_and_calibration(seed, n, epochs):
         save_and_load(platt, Platt).predict_proba(score).tolist()
         == platt.predict_proba(score).tolist()
     )
+
+
+@given(
+    kappas=st.dictionaries(NAMES, st.integers(0, 9), min_size=1, max_size=3),
+    epochs=st.sets(st.integers(-(2**63), 2**63), min_size=1, max_size=4),
+    labels=st.sampled_from([np.int64, np.uint8, np.float32, np.uint64]),
+    parts=st.sets(st.sampled_from(["y", "logits", "averaged"])),
+    provenance=st.dictionaries(st.text(max_size=5), FLOATS | st.text() | st.none(), max_size=2),
+)
+@example({"softmax": 0, "CON": 1, "a/b": 2}, {NANOSECONDS}, np.int64, {"averaged"}, {})
+def test_tables(kappas, epochs, labels, parts, provenance):
+    n, shape = 7, (len(epochs), 7)
+    draw = [np.random.default_rng(seed) for seed in kappas.values()]
+    values = [rng.random(shape) ** 10.0 ** rng.integers(-3, 4) for rng in draw]
+    answer = draw[0].integers(0, 3, shape)
+    options = {
+        "y": draw[0].integers(-1, 3, n) if "y" in parts else None,
+        "logits": draw[0].normal(size=(n, 3)) * 1e3 if "logits" in parts else None,
+        "averaged": Averaged(answer[0], *values[0][[0, 0]]) if "averaged" in parts else None,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table"
+        try:
+            table = ScoreTable(
+                dict(zip(kappas, values, strict=True)),
+                answer.astype(labels),
+                epochs=sorted(epochs),
+                provenance=provenance,
+                **options,
+            )
+            table.save(path)
+        except SnapsureError:
+            assert not (path / "table.json").exists()
+            return
+        again = ScoreTable.open(path)
+        assert (again.names, again.provenance) == (table.names, table.provenance)
+        for name in ("epochs", "labels", "y_hat", "y", "logits", "final", "averaged"):
+            assert np.array_equal(getattr(again, name), getattr(table, name)), name
+        for name in table.names:
+            assert again.kappa(name).tobytes() == table.kappa(name).tobytes()
+
+
+@given(
+    names=st.sets(st.text(max_size=5) | TEXTS, min_size=1, max_size=3),
+    kind=st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]),
+    shape=st.lists(st.integers(0, 3), max_size=3),
+    epoch=st.integers(-1, 2**63),
+)
+@example({"a"}, torch.float32, [], 2**63 - 1)
+def test_snapshots(names, kind, shape, epoch):
+    weights = {name: (4 * torch.randn(shape)).to(kind) for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            SnapshotStore(folder).save(weights, epoch)
+        except SnapsureError:
+            assert SnapshotStore(folder).epochs == []
+            return
+        store = SnapshotStore(folder)
+        again = store.load(epoch)
+        assert store.epochs == [epoch]
+        assert again.keys() == weights.keys()
+        for name, value in weights.items():
+            assert again[name].dtype == kind
+            assert torch.equal(again[name], value)
 
 
 @pytest.mark.parametrize("classes", [None, ["a", "=b", "c\r\n\0"], ["", "é", "\U0001f600"]])

@@ -21,12 +21,12 @@ import numpy as np
 
 from snapsure import _files, _json
 from snapsure._logit_scores import FINAL_NUMBERS, final_numbers
-from snapsure._types import Array, Floats, Ints
+from snapsure._types import Array, Floats
 from snapsure._validate import NO_CLASS
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._run import Rival, Run
 from snapsure.table import ScoreTable
-from snapsure.table._packed import decode_final, decode_kappa, encode_kappa, write_arrays
+from snapsure.table._packed import decode_final, decode_kappa, encode_kappa, shrink, write_arrays
 
 ABOUT = "contest.json"
 KNOWN = ", known classes"
@@ -56,10 +56,10 @@ def pack(run: Run, path: Path) -> None:
     kept = {name: rival.kept for name, rival in run.others.items()}
     trainings = {name: rival.trainings for name, rival in run.others.items()}
     arrays: dict[str, Any] = {
-        "labels": _shrink(table.labels),
-        "y_hat": _shrink(table.y_hat),
-        "y": _shrink(run.y),
-        "epochs": table.epochs.astype(np.int32),
+        "labels": shrink(table.labels),
+        "y_hat": shrink(table.y_hat),
+        "y": shrink(run.y),
+        "epochs": shrink(table.epochs),
         "price": json.dumps([passes, kept, run.snapshot_bytes, trainings]),
     }
     for name in table.names:
@@ -67,7 +67,7 @@ def pack(run: Run, path: Path) -> None:
     for name, rival in run.others.items():
         arrays[f"other.{name}"] = encode_kappa(rival.kappa[None])
         if not np.array_equal(rival.y_hat, table.y_hat):  # most score the final classifier's
-            arrays[f"answer.{name}"] = _shrink(rival.y_hat)
+            arrays[f"answer.{name}"] = shrink(rival.y_hat)
     if table.logits is not None:
         steps = np.rint(_STEPS * (table.logits - table.logits.mean(axis=1, keepdims=True)))
         arrays["logits"] = steps.clip(-(2**15), 2**15 - 1).astype(np.int16)
@@ -76,12 +76,6 @@ def pack(run: Run, path: Path) -> None:
 
     _files.make_folder(path.parent)
     write_arrays(path, arrays)
-
-
-def _shrink(labels: Ints) -> Array:
-    """Store labels in as few bytes as the classes need."""
-    ends = (np.min_scalar_type(int(end)) for end in (labels.min(), labels.max()))
-    return labels.astype(np.result_type(*ends))
 
 
 def write_manifest(counts: Mapping[str, int], about: Mapping[str, Any], folder: Path) -> None:

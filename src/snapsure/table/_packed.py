@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from snapsure import _files
 from snapsure._logistic import sigmoid
 from snapsure._logit_scores import FINAL_NUMBERS
-from snapsure._types import Floats
+from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, UnsafeFile
 from snapsure.table._table import ScoreTable
 
@@ -30,13 +30,19 @@ def pack(table: ScoreTable, path: Path) -> None:
     arrays: dict[str, Any] = {
         f"kappa.{name}": encode_kappa(table.kappa(name)) for name in table.names
     }
-    arrays["y_hat"] = table.y_hat.astype(np.int16)
-    arrays["epochs"] = table.epochs.astype(np.int32)
+    arrays |= {"y_hat": shrink(table.y_hat), "epochs": shrink(table.epochs)}
     if table.y is not None:
-        arrays["y"] = table.y.astype(np.int16)
+        arrays["y"] = shrink(table.y)
     if table.final is not None:
         arrays["final"] = encode_kappa(table.final.T)
     write_arrays(path, arrays)
+
+
+def shrink(numbers: Ints) -> Array:
+    """Return whole numbers in as few bytes as they need."""
+    low, high = numbers.min(), numbers.max()
+    ranges = [np.iinfo(f"int{bits}") for bits in (8, 16, 32, 64)]
+    return numbers.astype(next(one.dtype for one in ranges if one.min <= low and high <= one.max))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
