@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -402,6 +403,14 @@ def test_progress_says_how_far_it_is(digits, capsys):
     captured = capsys.readouterr()
     assert f"{rows}/{rows} rows" in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.skipif(find_spec("ipywidgets") is not None, reason="ipywidgets shows the bar")
+def test_a_notebook_without_widgets_gets_a_line_and_no_warning(digits, capsys, monkeypatch):
+    shell = type("ZMQInteractiveShell", (), {})  # by which Rich recognises a notebook
+    monkeypatch.setattr("builtins.get_ipython", shell, raising=False)
+    score(digits.model(), digits.store.select([1]), digits.test)  # a warning would be an error
+    assert "rows" in capsys.readouterr().err
 
 
 class Noisy(Pairs):

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -229,6 +230,8 @@ def bar(
         TextColumn("rows ·"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not progress) as shown:
+    # In a notebook without ipywidgets, Rich would warn; as text, the bar appears once at the end.
+    console = Console(stderr=True, force_jupyter=None if find_spec("ipywidgets") else False)
+    with Progress(*columns, console=console, disable=not progress) as shown:
         task = shown.add_task(describe(), total=total, completed=done)
         yield lambda rows: shown.update(task, advance=rows, description=describe())
