@@ -52,26 +52,6 @@ class TestLogitKappas(KappaContract):
             assert (ours == 1).all()
 
 
-def test_three_classes_by_hand():
-    halves = np.log([[0.5, 0.25, 0.25]])  # H = ½ ln 2 + ½ ln 4 = 1.5 ln 2
-    assert rate(Entropy(), halves)[0] == pytest.approx(1 - 1.5 * log(2) / log(3), rel=1e-14)
-    tenths = np.log([[0.6, 0.3, 0.1]])
-    for answer, lead in ((0, 0.6 - 0.3), (1, 0.3 - 0.6), (2, 0.1 - 0.6)):
-        assert rate(Margin(), tenths, [answer])[0] == pytest.approx((1 + lead) / 2, rel=1e-14)
-    assert rate(Doctor(), tenths)[0] == pytest.approx(0.36 + 0.09 + 0.01, rel=1e-14)
-    terms = [0.6 * 0.4, 0.3 * 0.7, 0.1 * 0.9]
-    expected = 1 - sum(t**0.5 for t in terms) / (3 * 0.5)
-    assert rate(GEN(gamma=0.5), tenths)[0] == pytest.approx(expected, rel=1e-13)
-    logits = np.log([[1.0, 2.0, 5.0]])  # energy ln 8; of temperature 2, 2 ln(1 + √2 + √5)
-    for kappa, y_hat, expected in (
-        (Energy(), None, np.log(8)),
-        (Energy(2), None, 2 * np.log(1 + 2**0.5 + 5**0.5)),
-        (MaxLogit(), None, np.log(5)),
-        (MaxLogit(), [1], np.log(2)),
-    ):
-        assert unsquash(rate(kappa, logits, y_hat))[0] == pytest.approx(expected, rel=1e-14)
-
-
 def test_entropy_is_scipys():
     peer = stats.entropy(P, base=7, axis=1)
     np.testing.assert_allclose(rate(Entropy(), LOGITS), 1 - peer, rtol=1e-12)
@@ -116,9 +96,11 @@ def test_energy_is_scipys_logsumexp(temperature):
     np.testing.assert_allclose(unsquash(rate(Energy(temperature), LOGITS)), expected, rtol=1e-12)
 
 
-def test_max_logit_is_the_largest():
-    ours = unsquash(rate(MaxLogit(), LOGITS))
-    np.testing.assert_allclose(ours, LOGITS.amax(dim=1), rtol=1e-12, atol=1e-14)
+@pytest.mark.parametrize("y_hat", [None, np.arange(60) % 7])
+def test_max_logit_is_the_logit_of_the_answer(y_hat):
+    expected = LOGITS.amax(dim=1) if y_hat is None else LOGITS.numpy()[np.arange(60), y_hat]
+    ours = unsquash(rate(MaxLogit(), LOGITS, y_hat))
+    np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("kappa", [Entropy(), Margin(), Doctor(), GEN()])

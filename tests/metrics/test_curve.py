@@ -1,20 +1,11 @@
 """The curve and what is read off it."""
 
-import json
-
 import numpy as np
 import pytest
 
 from snapsure import coverage_at_risk, rc_curve, risk_at_coverage
 
 KAPPA, ERRORS = [0.9, 0.8, 0.8, 0.8, 0.1], [0, 1, 0, 0, 1]
-
-
-def test_one_point_per_distinct_score():
-    coverage, risk, theta = rc_curve(KAPPA, ERRORS)
-    assert coverage.tolist() == [0.2, 0.8, 1.0]
-    assert risk.tolist() == [0.0, 0.25, 0.4]
-    assert theta.tolist() == [0.9, 0.8, 0.1]
 
 
 def test_thresholds_are_in_the_unit_of_the_scores():
@@ -73,10 +64,3 @@ def test_coverage_at_risk_forgives_the_last_bit_of_a_sum():
     assert coverage_at_risk([3, 2, 1], [0.1, 0.2, 0.3], 0.2) == 1.0
     for n in range(1, 100):
         assert coverage_at_risk(np.arange(n), np.full(n, 0.1), 0.1) == 1.0
-
-
-def test_curves_are_drawn_side_by_side():
-    drawn = rc_curve(KAPPA, ERRORS).plot("one", {"other": rc_curve(ERRORS, ERRORS)})
-    assert '"one"' in json.dumps(drawn.spec)
-    assert '"other"' in json.dumps(drawn.spec)
-    assert '"κ"' in json.dumps(rc_curve(KAPPA, ERRORS).plot().spec, ensure_ascii=False)

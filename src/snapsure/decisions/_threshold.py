@@ -31,13 +31,12 @@ _Theta = float | Literal["inf", "-inf"]
 
 
 class ThresholdState(TypedDict):
-    """What a saved threshold holds; an infinite threshold is None.
+    """What a saved threshold holds; an infinite threshold is text.
 
     Examples
     --------
-    >>> state = Threshold.at_coverage([0.2, 0.4, 0.6, 0.8], 0.5).as_dict()
-    >>> state["theta"], state["coverage"], state["risk"]
-    (0.6, 0.5, None)
+    >>> Threshold.at_coverage([0.2, 0.4, 0.6, 0.8], 0.5).as_dict()["theta"]
+    0.6
     """
 
     theta: _Theta
@@ -281,14 +280,8 @@ class Threshold:
         optimism of these choices is added to the estimate and to the interval. This is an estimate,
         not a promise: for that, use `at_risk`.
 
-        Parameters
-        ----------
-        confidence, errors : (n,)
-            Held-out examples like those to come, which nothing was fitted on.
-        error, review : float
-            Costs ≥ 0, in one currency.
-        seed : int
-            Fixes the resamples.
+        `confidence` and `errors` are as for `at_risk`. Costs are ≥ 0, in one currency. `seed` fixes
+        the resamples.
 
         Examples
         --------
@@ -384,9 +377,7 @@ class Threshold:
 
 def _encode(theta: float) -> _Theta:
     """Write infinity as text."""
-    if math.isfinite(theta):
-        return theta
-    return "inf" if theta > 0 else "-inf"
+    return theta if math.isfinite(theta) else "inf" if theta > 0 else "-inf"
 
 
 def _validate_within(

@@ -175,10 +175,7 @@ class RiskCoverageSketch:
         return self._bounds()
 
     def eaurc_bounds(self) -> Interval:
-        """Compute `eaurc` and guaranteed bounds on `snapsure.eaurc` of all examples.
-
-        They are as far apart as those of `aurc_bounds`: the best order is known exactly.
-        """
+        """Compute `eaurc` and bounds as of `aurc_bounds`: the best order is known exactly."""
         return self._bounds(excess=True)
 
     def rc_curve(self) -> RCCurve:
