@@ -218,3 +218,11 @@ def test_compare_fits_a_terminal(place, monkeypatch):
         assert head in wide.stdout
         assert head not in narrow.stdout
     assert narrow.stderr.splitlines()[-1] == "--wide shows all columns, p-values and verdicts."
+
+
+def test_a_report_takes_images_as_score_takes_data(place):
+    simulated(n=300).save(place / "table")
+    np.save(place / "x.npy", np.random.default_rng(0).random((300, 8, 8)))
+    invoke("report table", images="x.npy")
+    assert "data:image/png;base64" in (place / "report.html").read_text()
+    assert invoke_refused("report table", images="gone.npy").startswith("--images must be ")

@@ -68,7 +68,7 @@ def _load_file(spec: str, option: str) -> Any:
     except UnsafeFile:
         raise
     except Exception as error:  # whatever damaged bytes make NumPy or zlib raise
-        why = str(error).splitlines()[0]
+        why = str(error).partition("\n")[0]
         way = "np.savez(path, x=…, y=…)" if is_packed else "np.save(path, x)"
         raise InvalidInput(
             f"{option} must be a complete {path.suffix} file, got {spec} ({why}). Write it by "
