@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from snapsure import _files, _validate
+from snapsure import _files
 from snapsure.errors import InvalidInput
 
 _SCALE = 1.6  # pixels of a PNG for each unit of a picture
@@ -43,7 +43,7 @@ class Display:
 
     def save(self, path: str | Path) -> Path:
         """Write the picture as .png, .svg or .pdf, whichever the path ends in."""
-        target = _validate.path(path, "path")
+        target = _files.check_path(path, "path")
         encoders = self._encoders()
         if target.suffix not in encoders:
             raise InvalidInput(

@@ -23,6 +23,19 @@ _POSIX = os.name == "posix"  # Windows neither renames nor removes a file that i
 _RATIO, _SMALL = 100, 1 << 28  # how far a file may unpack, and the bytes that are always allowed
 
 
+def check_path(value: str | os.PathLike[str], name: str) -> Path:
+    """Return a path, after refusing one that no file system takes."""
+    try:
+        if b"\0" not in os.fsencode(value):
+            return Path(value)
+        got = f"a NUL character in {value!r}"
+    except UnicodeEncodeError:
+        got = f"a lone surrogate in {value!r}"
+    except TypeError:
+        got = f"an object of type {type(value).__name__}"  # whose repr may be all of the data
+    raise InvalidInput(f"`{name}` must be a path, got {got}. Check the path.")
+
+
 @contextmanager
 def replacing(path: Path, before: Callable[[], object] | None = None) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on exit, flush it to the disk and rename it to `path`.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from snapsure import _files, _validate
+from snapsure import _files
 from snapsure.errors import CorruptFile, InvalidInput, StorageError
 
 HASH = "sha256"
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 def write(path: str | Path, kind: str, content: dict[str, Any]) -> None:
     """Write a saved object, complete or not at all, and remove what killed writes of it left."""
-    target = _validate.path(path, "path")
+    target = _files.check_path(path, "path")
     _files.write_bytes(target, text({"format": f"snapsure {kind} 2", **content}))
     _files.remove_partial(target.parent, re.compile(re.escape(target.name)))
 
@@ -36,7 +36,7 @@ def read(path: str | Path, kind: str, type_: type[T]) -> T:
     """Read what `write` wrote."""
     what, remedy = f"a saved {kind}", "restore it, or save it again"
     try:
-        content = load(_validate.path(path, "path"), what, dict[str, Any], remedy)
+        content = load(_files.check_path(path, "path"), what, dict[str, Any], remedy)
     except FileNotFoundError:
         raise InvalidInput(f"{path} must be {what}, got no file. Check the path.") from None
     if content.get("format") != f"snapsure {kind} 2":

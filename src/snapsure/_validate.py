@@ -5,10 +5,8 @@ are the usual case. An error names the argument, the rule, the value and its pla
 """
 
 import operator
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -222,19 +220,6 @@ def count(value: int, name: str, least: int = 1) -> int:
             f"`{name}` must be a whole number ≥ {least}, got {x}. Use at least {least}."
         )
     return x
-
-
-def path(value: str | os.PathLike[str], name: str) -> Path:
-    """Return a path, after refusing one that no file system takes."""
-    try:
-        if b"\0" not in os.fsencode(value):
-            return Path(value)
-        got = f"a NUL character in {value!r}"
-    except UnicodeEncodeError:
-        got = f"a lone surrogate in {value!r}"
-    except TypeError:
-        got = f"an object of type {type(value).__name__}"  # whose repr may be all of the data
-    raise InvalidInput(f"`{name}` must be a path, got {got}. Check the path.")
 
 
 def choice(value: str, allowed: Sequence[str], name: str) -> None:

@@ -143,7 +143,7 @@ FOREIGN = np.where(Y == 3, 4, Y)
         ),
         (lambda: ScoreTable({"a": ZEROS}, LABELS, [0, 1]), ["`y`", "(3,)", "(2,)"]),
         (lambda: ScoreTable({"a": ZEROS}, LABELS, epochs=[2, 1]), ["`epochs`", "[2, 1]"]),
-        (lambda: ScoreTable({"a": ZEROS}, LABELS + 0.5), ["`labels`", "float64"]),
+        (lambda: ScoreTable({"a": ZEROS}, LABELS + 0.5), ["`labels`", "got 0.5"]),
         (lambda: ScoreTable.from_kappa([0.5, 0.6]), ["`kappa`", "2-D", "(2,)"]),
         (lambda: ScoreTable.from_probabilities(PROBS[0]), ["`probs`", "(30, 4)"]),
         (

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from snapsure import _validate
+from snapsure import _files, _validate
 from snapsure._types import Bools, Floats, Ints
 from snapsure.decisions import Monitor, Platt, Threshold
 from snapsure.errors import InvalidInput
@@ -457,7 +457,7 @@ class Predictor:
         """
         from snapsure.predictor import _folder
 
-        _folder.save(self, _validate.path(folder, "folder"))
+        _folder.save(self, _files.check_path(folder, "folder"))
 
     @classmethod
     def load(
@@ -510,7 +510,7 @@ class Predictor:
 
         options: dict[str, Any] = {"tokenizer": tokenizer, "output": output, "memory": memory}
         options |= {"device": device, "check_inputs": check_inputs, "speed": speed}
-        return _folder.load(_validate.path(folder, "folder"), model, custom, trust, options)
+        return _folder.load(_files.check_path(folder, "folder"), model, custom, trust, options)
 
     def export(self, path: str | Path, example: Any) -> None:
         """Write one graph from input to label, confidence and accepted: `.onnx` or `.pt2`.
@@ -532,7 +532,7 @@ class Predictor:
         """
         from snapsure.predictor import _export
 
-        _export.export(self, _validate.path(path, "path"), example)
+        _export.export(self, _files.check_path(path, "path"), example)
 
 
 def _read_names(classes: Sequence[str]) -> list[str]:

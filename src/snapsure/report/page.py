@@ -137,7 +137,7 @@ class Report:
 
     def save(self, path: str | Path) -> Path:
         """Write the page, replacing what is there."""
-        return write_page(self.html(), _validate.path(path, "path"))
+        return write_page(self.html(), _files.check_path(path, "path"))
 
     def _repr_html_(self) -> str:
         """Show the recommendation in a notebook, and the page in a frame apart from other cells.

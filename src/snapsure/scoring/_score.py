@@ -134,7 +134,7 @@ def score(
     with ExitStack() as stack:
         if out is None:
             out = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapsure-"))
-        folder = _validate.path(out, "out")
+        folder = _files.check_path(out, "out")
         if not folder.exists():
             stack.push(lambda kind, *_: _remove_if_empty(folder) if kind else None)
         _files.make_writable(folder)

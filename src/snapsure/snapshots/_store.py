@@ -44,7 +44,7 @@ class SnapshotStore(Snapshots):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = _validate.path(path, "path")
+        self.path = _files.check_path(path, "path")
         self._lock: WriterLock | None = None
         self._known: tuple[bytes | None, Manifest | None] = (None, None)  # the manifest last read
 
@@ -102,7 +102,7 @@ class SnapshotStore(Snapshots):
         >>> SnapshotStore.adopt(folder).epochs
         [1, 2]
         """
-        if (_validate.path(folder, "folder") / _manifest.MANIFEST).exists():
+        if (_files.check_path(folder, "folder") / _manifest.MANIFEST).exists():
             raise InvalidInput(
                 f"`folder` must hold checkpoints of other tools, got {folder}, which is a store "
                 f"already. Open it by SnapshotStore({str(folder)!r})."
@@ -367,7 +367,7 @@ def open_snapshots(
     """Open the snapshots in a folder: a store's, or those that another tool left."""
     if isinstance(snapshots, Snapshots):
         return snapshots
-    path = _validate.path(snapshots, "snapshots")
+    path = _files.check_path(snapshots, "snapshots")
     return SnapshotStore.adopt(path, model=model) if is_foreign(path) else SnapshotStore(path)
 
 

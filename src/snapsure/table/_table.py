@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from snapsure import _display, _validate
+from snapsure import _display, _files, _validate
 from snapsure._logit_scores import FINAL_NUMBERS, final_numbers
 from snapsure._types import Array, Bools, Floats, Ints, Matrix
 from snapsure.errors import CorruptFile, InvalidInput
@@ -418,7 +418,7 @@ class ScoreTable:
         """
         epochs, columns = self.epochs.tolist(), self._columns()
         layout = make_layout(self.names, epochs, [self.y_hat.size], columns, self.provenance)
-        with replace_table(_validate.path(path, "path"), layout) as writer:
+        with replace_table(_files.check_path(path, "path"), layout) as writer:
             for i, epoch in enumerate(epochs):
                 for name, values in {"labels": self.labels, **self._kappas}.items():
                     writer.write(name, epoch, 0, values[i])
@@ -428,7 +428,7 @@ class ScoreTable:
     @classmethod
     def open(cls, path: str | Path) -> "ScoreTable":
         """Read a table from its folder; files are memory-mapped until they are stacked."""
-        folder = _validate.path(path, "path")
+        folder = _files.check_path(path, "path")
         while True:
             layout = read_layout(folder)
             if layout is None or not layout["finished"]:
