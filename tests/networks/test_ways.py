@@ -234,9 +234,10 @@ def test_a_table_keeps_its_way_and_its_predictor_too(slow, store, tmp_path):
         score(slow, store, (x, y), out=tmp_path / "scores", speed="exact", progress=False)
 
 
-def test_exact_is_what_pytorch_gives(slow, store):
+def test_exact_is_what_pytorch_gives(slow, store, capsys):
     Slow.slow_eager = False
-    table = score(slow, store, X, speed="exact", progress=False)
+    table = score(slow, store, X, speed="exact")
+    assert "scoring (eager)" in capsys.readouterr().err
     p = [eager_logits(slow, store, epoch).double().softmax(dim=1) for epoch in EPOCHS]
     kappas = [one[torch.arange(len(X)), torch.from_numpy(table.y_hat)].tolist() for one in p]
     np.testing.assert_allclose(table.kappa("softmax"), kappas, rtol=1e-12)

@@ -13,6 +13,7 @@ for little that these forms do not gain.
 
 import copy
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -55,20 +56,21 @@ def choose_way(module: nn.Module, run: Run, passes: float) -> Way:
     try:
         expected = run(module)
         clock = time.thread_time if _fine and expected.device.type == "cpu" else time.perf_counter
-        best = {"eager": min(_seconds(run, module, clock) for _ in range(2))}
+        best: dict[Way, float] = {"eager": min(_seconds(run, module, clock) for _ in range(2))}
         if passes * best["eager"] < _WORTH:
             return "eager"
-        forms: dict[Way, nn.Module] = {"eager": module}
-        for way in WAYS[1:]:
+        for way in WAYS[1:]:  # one after the other: a form takes as much memory as the network
             form = make_form(module, way, run, expected)
-            forms |= {} if form is None else {way: form}
-        for _ in range(_ROUNDS):
-            for way, form in forms.items():
-                best[way] = min(best.get(way, float("inf")), _seconds(run, form, clock))
+            if form is None:
+                continue
+            for _ in range(_ROUNDS):
+                best["eager"] = min(best["eager"], _seconds(run, module, clock))
+                best[way] = min(best.get(way, math.inf), _seconds(run, form, clock))
+            del form
     except Exception:  # scoring explains what is wrong with a network that fails here
         _log.debug("Ways to run the network could not be compared.", exc_info=True)
         return "eager"
-    fastest = min(forms, key=best.__getitem__)
+    fastest = min(best, key=best.__getitem__)
     _log.info("Seconds per pass over %d rows: %s", len(expected), best)
     return fastest if best[fastest] < _GAIN * best["eager"] else "eager"
 

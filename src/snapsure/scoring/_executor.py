@@ -272,7 +272,8 @@ class Executor(ABC):
         """Do all of `todo`, in an order that a `Queue` allows.
 
         Give the queue what `Worker.do` returns. Call `advance` with the number of rows as they are
-        scored.
+        scored. Where workers in several processes do pieces and `plan.way` is None, let one of them
+        `choose` it first, and pass it to each `Worker.do`.
         """
 
     @staticmethod
