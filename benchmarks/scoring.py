@@ -110,8 +110,10 @@ def minilm() -> nn.Module:
     """A classifier of the size of MiniLM: six layers of 384."""
     from transformers import BertConfig, BertForSequenceClassification
 
-    size = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
-    return BertForSequenceClassification(BertConfig(**size, num_attention_heads=12))
+    config = BertConfig(
+        hidden_size=384, num_hidden_layers=6, intermediate_size=1536, num_attention_heads=12
+    )
+    return BertForSequenceClassification(config)
 
 
 def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:

@@ -41,7 +41,7 @@ def found(wanted: list[Version]) -> dict[Version, Path]:
             places.insert(0, Path(sys.executable))
         for place in places:
             # A shim of pyenv is there for versions that it will not start.
-            command = [place, "-c", ""]
+            command = [str(place), "-c", ""]
             if place.exists() and not subprocess.run(command, capture_output=True).returncode:
                 here[version] = place
                 break

@@ -1,6 +1,6 @@
 """How the networks are trained: the paper's recipes, and those that two cores can carry."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -43,11 +43,12 @@ class Recipe:
 
     def build(self, data: DataSet, mean: Sequence[float], std: Sequence[float]) -> nn.Sequential:
         """Build the network, which takes images as they are stored."""
-        body = {
+        make: dict[str, Callable[..., nn.Module]] = {
             "vgg16": partial(vgg16, dropout=self.dropout),
             "resnet18": resnet18,
             "quick": partial(quick, dropout=self.dropout[2]),
-        }[self.network](data.classes, width=self.width)
+        }
+        body = make[self.network](data.classes, width=self.width)
         return nn.Sequential(Pixels(mean, std, self.augmentation.size or data.side), body)
 
     def rate(self, at: float) -> float:
