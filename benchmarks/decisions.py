@@ -169,7 +169,9 @@ def both_at_the_limit(points: int, levels: int | None, groups: bool, draws: int 
                 aes = AES().fit(table)
                 # Two candidates: a method was chosen.
                 candidates: Any = (None, None)
-                choice = Choice("AES", "softmax", aes, None, "", candidates, learn, rest)
+                choice = Choice(
+                    *("AES", "softmax", "softmax", aes, None, "", candidates, learn, rest)
+                )
                 choice.promise(table, 0.05, DELTA)
         except Infeasible:
             continue

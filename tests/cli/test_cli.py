@@ -157,7 +157,9 @@ def test_a_kappa_that_the_module_of_the_model_registers(workplace):
         "    name = 'own'\n"
     )
     score(workplace, model="own:network", kappa="own,softmax", out="owned")
-    run("fit", "owned", "--trust", "--kappa", "own", "--out", "own-predictor", cwd=workplace)
+    run(
+        "fit", "owned", "--trust", "--kappa", "own,softmax", "--out", "own-predictor", cwd=workplace
+    )
     given = ("--data", "test.npz", "--out", "answers.csv")
     run("predict", "own-predictor", "--trust", *given, cwd=workplace)
     run("predict", "own-predictor", "--model", "own:network", *given, cwd=workplace)

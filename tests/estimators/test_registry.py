@@ -75,10 +75,7 @@ def test_a_registered_class_takes_part_everywhere(registered, table):
     assert "Median" in confidences(table)
     assert registry.get("Median").description == "Median κ of all snapshots."
 
-    choice = choose(table, risk=0.3)
-    assert choice.method == "Median"
-    assert type(choice.estimator) is registered
-    assert choice.accepted > (choice.final_accepted or 0)
+    assert "Median" in [row.method for row in choose(table).candidates]
     assert "Median" not in [row.method for row in choose(table, passes=3).candidates]
 
 

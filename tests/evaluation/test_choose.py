@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from snapsure import AES, Platt, ScoreTable, Threshold
+from snapsure import AES, LES, Platt, ScoreTable, Threshold, eaurc
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Final
-from snapsure.evaluation import Run, choose
+from snapsure.evaluation import Folds, Run, choose
 from snapsure.evaluation._choose import _list_candidates, choose_estimator
 from snapsure.table._table import random_cut
 from tests.support.runs import run_of
@@ -21,38 +21,71 @@ def fading():
 
 
 @pytest.mark.parametrize("passes", [None, 8, 3])
-def test_the_best_that_can_be_paid_for_and_why(fading, passes):
+def test_the_cheapest_that_is_as_good_as_the_best_and_why(fading, passes):
     choice = choose_estimator(fading, "softmax", passes, 0)
     areas = [one.eaurc for one in choice.candidates]
     assert areas == sorted(areas)
     assert all(passes is None or one.passes <= passes for one in choice.candidates)
-    best = next(one for one in choice.candidates if one.difference.high < 0)
-    saved = best.gain
-    assert choice.reason == (
-        f"{best.method} ranks right from wrong better than the final softmax: E-AURC × 10³ "
-        f"{1e3 * best.eaurc:.2f} instead of {1e3 * best.reference_eaurc:.2f} "
-        f"({saved.estimate:.1f} % less, 95 % interval {saved.low:.1f} … {saved.high:.1f}), in "
-        f"{best.passes:.0f} passes"
+    best, rows = choice.candidates[0], {one.method: one for one in choice.candidates}
+    row = rows[choice.method]
+    equal = [one for one in choice.candidates if one.difference.high < 0 >= one.behind.low]
+    assert round(row.passes) == min(round(one.passes) for one in equal)
+    for fact in (row.eaurc * 1e3, rows["final"].eaurc * 1e3):
+        assert f"{fact:.2f}" in choice.reason
+    assert f"{row.gain.estimate:.1f} % less" in choice.reason
+    assert f"in {row.passes:.0f} passes" in choice.reason
+    is_best = row is best
+    assert is_best == (passes == 3)
+    assert is_best or f"{best.method} is best, but not significantly better" in choice.reason
+    assert choice.estimator.confidence(fading).shape == (900,)  # it is fitted
+
+
+def test_every_example_is_judged_by_what_did_not_learn_from_it(fading):
+    """The mean over five folds, each by the method fitted on the other four."""
+    row = {one.method: one for one in choose_estimator(fading, "softmax", None, 3).candidates}
+    parts, n = Folds(5, 3).parts(900), np.arange(900)
+    assert (np.sort(np.concatenate([fold for _, fold in parts])) == n).all()
+    areas, base = [], []
+    for learn, fold in parts:
+        assert (np.union1d(learn, fold) == n).all()
+        rest = fading.rows(fold)
+        areas.append(eaurc(LES().fit(fading.rows(learn)).confidence(rest), rest.errors))
+        base.append(eaurc(rest.kappa("softmax")[-1], rest.errors))
+    assert row["LES"].eaurc == pytest.approx(np.mean(areas))
+    assert row["LES"].difference.estimate == pytest.approx(np.mean(areas) - np.mean(base))
+
+
+def test_more_folds_than_examples():
+    with pytest.raises(InvalidInput, match=r"`count` must leave an example .* got 5 of 4"):
+        Folds(5).parts(4)
+
+
+def test_several_kappas_compete_and_are_compared_with_the_final_first_one():
+    rng = np.random.default_rng(0)
+    ease = rng.random(2000)
+    noise = rng.normal(0, [[[0.4]], [[0.05]], [[0]]], (3, 6, 2000))
+    names, errors = ("softmax", "better", "unasked"), rng.random(2000) > ease
+    kappas = dict(zip(names, np.clip(ease + noise, 0.01, 0.99), strict=True))
+    table = ScoreTable(kappas, np.zeros((6, 2000), int), errors.astype(int))
+    choice = choose(table, kappa=names[:2], risk=0.3)
+    assert {row.kappa for row in choice.candidates} == {"softmax", "better"}
+    assert (choice.method, choice.kappa, choice.reference) == ("final", "better", "softmax")
+    assert choice.reason.startswith("the final better ranks right from wrong better than the final")
+    expected = Platt().fit(kappas["better"][-1, choice.learn], errors[choice.learn])
+    np.testing.assert_array_equal(
+        choice.confidence(table), expected.predict_proba(kappas["better"][-1])
     )
-    estimator = choice.estimator
-    assert type(estimator).__name__ == best.method
-    assert estimator.confidence(fading).shape == (900,)  # it is fitted
-    if estimator.calibrated:
-        assert choice.calibration is None
-    else:
-        score = estimator.confidence(fading)
-        np.testing.assert_array_equal(
-            choice.calibration.predict_proba(score),
-            Platt().fit(score, fading.errors).predict_proba(score),
-        )
+    alone = choose(table, risk=0.4)
+    assert choice.promise(table, 0.4).accepted > alone.accepted > alone.final_accepted
+    assert choice.promise(table, 0.4).final_accepted == alone.final_accepted
 
-
-def test_a_budget_leaves_out_what_takes_more(fading):
-    every = {one.method for one in choose_estimator(fading, "softmax", None, 0).candidates}
-    assert every == {"final", "AES", "LES", "PES", "best snapshot"}
-    some = {one.method: one.passes for one in choose_estimator(fading, "softmax", 2, 0).candidates}
-    assert "PES" not in some
-    assert (some["AES"], some["LES"], some["best snapshot"]) == (2, 2, 2)
+    # All examples test the first κ: where the other one accepts less, it is deployed.
+    lost = replace(choice, reference="better", kappa="softmax", reason="so")
+    lost = replace(lost, estimator=Final().fit(table, "softmax")).promise(table, 0.3)
+    assert (lost.method, lost.kappa) == ("final", "better")
+    assert lost.reason.startswith("so; but all 2000 examples can test the final better and half")
+    with pytest.raises(InvalidInput, match=r"`kappa` must name at least one κ, got none. Choose"):
+        choose(table, kappa=[])
 
 
 @pytest.mark.parametrize(("passes", "within"), [(None, ""), (5, " within 5 passes")])
@@ -62,10 +95,15 @@ def test_the_final_snapshot_where_others_are_the_same(passes, within):
     same = ScoreTable.from_kappa(np.tile(kappa, (4, 1)), wrong)
     choice = choose_estimator(same, "softmax", passes, 0)
     assert isinstance(choice.estimator, Final)
-    assert choice.calibration is not None
+    expected = Platt().fit(kappa, wrong).predict_proba(kappa)
+    np.testing.assert_array_equal(choice.confidence(same), expected)
+    others = [one.method for one in choice.candidates if one.method != "final"]
+    assert {*others} == {
+        *("AES", "LES", "LES (3 passes)", "LES (2 passes)", "PES", "best snapshot")
+    }
     assert choice.reason == (
-        f"the final softmax alone: AES, LES, PES, best snapshot{within} are not significantly "
-        "better on these examples"
+        f"the final softmax alone: {', '.join(others)}{within} are not significantly better on "
+        "these examples"
     )
     alone = ScoreTable.from_kappa(kappa[None], wrong)
     assert choose_estimator(alone, "softmax", passes, 0).reason == (
@@ -119,7 +157,7 @@ def test_aes_averages_as_many_as_may_be_passed_and_at_most_thirty(snapshots, pas
     assert made["LES"].passes == passes
 
 
-@pytest.mark.parametrize(("passes", "count"), [(7, 1), (13, 1), (14, 5), (None, 5)])
+@pytest.mark.parametrize(("passes", "count"), [(7, 1), (13, 1), (14, 5), (None, 6)])
 def test_where_one_snapshot_can_be_paid_for_there_is_nothing_to_choose(passes, count):
     table = ScoreTable.from_kappa(np.full((3, 5), 0.5), [0, 1, 0, 1, 0], name="mc")
     assert len(_list_candidates(Run(table, passes={"mc": 7}), "mc", passes)) == count

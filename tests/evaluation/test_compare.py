@@ -11,11 +11,12 @@ from sklearn.linear_model import LogisticRegression
 
 from snapsure import AES, LES, PES, Platt, ScoreTable, augrc, aurc, compare, eaurc, nll
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.estimators import SPTD, MaxLogitPNorm, Temperature
+from snapsure.estimators import SPTD, MaxLogitPNorm, Temperature, registry
 from snapsure.estimators._error_predictor import ErrorPredictor
 from snapsure.evaluation import Halves, Protocol, Rival, Run
 from snapsure.evaluation._archive import locate_run, open_contest, write_manifest
-from snapsure.evaluation._compare import _contest
+from snapsure.evaluation._compare import hold_contest
+from snapsure.evaluation._engine import list_candidates
 from tests.support.runs import CLASSES, run_of, save_runs, simulate_logits, softmax, table_of
 
 RIVALS = (
@@ -260,9 +261,8 @@ def test_where_only_runs_differ_little_is_found(runs):
 @pytest.mark.slow
 def test_data_sets_have_luck_of_their_own():
     runs = [run_of(0), run_of(1)]
-    judged = [
-        _contest(runs, None, "softmax", "eaurc", Halves(), 100, (0, index)) for index in (0, 1)
-    ]
+    candidates = list_candidates(runs[0], [registry.get("final")], ["softmax"])
+    judged = [hold_contest(runs, candidates, "eaurc", Halves(), 100, (0, i)) for i in (0, 1)]
     assert np.array_equal(judged[0].replicates, judged[1].replicates)
     assert not np.array_equal(judged[0].luck, judged[1].luck)
     assert judged[0].luck.std() > 0

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from snapsure import LES, Predictor, ScoreTable, SnapshotStore, Threshold
+from snapsure import LES, Predictor, ScoreTable, SnapshotStore, SoftmaxResponse, Threshold, score
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Final
 from snapsure.evaluation import choose
 from snapsure.evaluation._choose import choose_estimator
+from snapsure.kappas import Entropy
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def test_several_snapshots_where_they_help():
     assert isinstance(choice.estimator, LES)
     assert choice.reason.startswith("LES ranks right from wrong better than the final softmax")
     assert choice.candidates[0].method == "LES"
-    assert len(choice.candidates) == 5
+    assert len(choice.candidates) == 7
 
 
 def test_the_final_one_where_nothing_is_better():
@@ -77,6 +78,25 @@ def test_it_deploys_what_was_chosen_with_its_promise(deployed):
     )
     answer = predictor(deployed.x)
     assert answer.confidence.tolist() == predictor.confidence(deployed.table).tolist()
+
+
+def test_one_of_several_kappas_is_deployed(deployed):
+    digits, both = deployed.digits, [SoftmaxResponse(), Entropy()]
+    table = score(digits.model(), digits.store, (deployed.x, deployed.y), both, progress=False)
+    names = ["entropy", "softmax"]
+    predictor = Predictor.fit(digits.model(), digits.store, table, kappa=names, risk=0.5)
+    choice = choose(table, kappa=names, risk=0.5)
+    assert predictor.kappa.name == choice.kappa
+    assert {row["kappa"] for row in predictor.provenance["candidates"]} == {*names}
+    answer = predictor(deployed.x)
+    np.testing.assert_allclose(answer.confidence, choice.confidence(table), rtol=0, atol=1e-9)
+    referring = ScoreTable(
+        {"softmax": table.kappa("softmax"), "nn_distance": table.kappa("entropy")},
+        *(table.labels, table.y),
+        epochs=table.epochs,
+    )
+    with pytest.raises(InvalidInput, match="got nn_distance, which refers to training data"):
+        Predictor.fit(*(digits.model(), digits.store, referring), kappa=["softmax", "nn_distance"])
 
 
 def test_a_monitor_watches_the_threshold_that_answers(deployed):

@@ -19,7 +19,7 @@ def fit(
     risk: Risk = None,
     delta: Delta = 0.05,
     passes: Annotated[int | None, option("Largest number of forward passes for an answer.")] = None,
-    kappa: Annotated[str, option("Which κ of the table.")] = "softmax",
+    kappa: Annotated[str, option("Which κ; of several, with commas, one is chosen.")] = "softmax",
     answers: Annotated[
         Literal["final", "any"],
         option(
@@ -64,7 +64,7 @@ def fit(
             risk=read_risk(risk),
             delta=delta,
             passes=passes,
-            kappa=kappa,
+            kappa=kappa.split(","),
             answers=answers,
             reference=reference and _data.load_data(reference, "--reference"),
             classes=names,

@@ -20,7 +20,6 @@ from snapsure.estimators._base import Estimator, Fitted, State, places_of
 from snapsure.estimators._search import FEW, Search, count_fewer, penalties, scarcity
 from snapsure.table import ScoreTable
 
-_KNOTS = 257
 _OF_CLASS = 10.0  # the penalty on the offset of a class
 _LATE = 0.4  # as AES: what comes before this share of the training is early
 _AGREEMENT = ("agreement", "late agreement", "weighted agreement")
@@ -157,16 +156,17 @@ class LES(Estimator):
                 "classes": [],
             }
 
+        search = self.search or Search()
         epochs = table.epochs[choose(table.epochs, self.k, 0.0)].tolist()
         if self.passes is not None and self.passes < len(epochs):
             odds = logit(table.kappa(kappa)[places_of(table, epochs)])
-            scores = np.array([_to_normal_scores(x)[2] for x in odds])
-            few = (self.search or Search()).rows(scores, wrong, self.passes)
-            epochs = [epochs[i] for i in few]
+            named = zip((f"epoch {epoch}" for epoch in epochs), odds, strict=True)
+            x = np.array([search.to_normal_scores(name, one)[2] for name, one in named])
+            epochs = [epochs[i] for i in search.rows(x, wrong, self.passes)]
 
         curves, mapped = [], []
         for name, x in make_features(table, kappa, epochs).items():
-            knots, scores, values = _to_normal_scores(x)
+            knots, scores, values = search.to_normal_scores(name, x)
             if knots.size > 1:
                 curves.append(_Curve(name=name, knots=knots.tolist(), scores=scores.tolist()))
                 mapped.append(values)
@@ -250,22 +250,6 @@ def make_features(table: ScoreTable, kappa: str, epochs: Sequence[int]) -> dict[
     if table.final is not None:
         features |= zip(FINAL_NUMBERS, logit(table.final.T), strict=True)
     return features
-
-
-def _to_normal_scores(x: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return knots, their standardised normal scores, and x mapped through these."""
-    from scipy.special import ndtri  # type: ignore[import-untyped]
-
-    ordered = np.sort(x)
-    places = np.linspace(0, x.size - 1, min(_KNOTS, x.size))
-    knots = np.unique(ordered[np.rint(places).astype(np.int64)])
-    rank = (ordered.searchsorted(knots) + ordered.searchsorted(knots, "right") + 1) / 2
-    scores = ndtri(rank / (x.size + 1))
-    mapped = np.interp(x, knots, scores)
-    center, spread = mapped.mean(), mapped.std()
-    if knots.size == 1:  # its spread may be a rounding error
-        spread = 1.0
-    return knots, (scores - center) / spread, (mapped - center) / spread
 
 
 def find_late(epochs: Sequence[int]) -> list[int]:

@@ -15,6 +15,7 @@ _PENALTY, _SCARCE = 30.0, 100.0
 # κ. With 0, a κ that separates right from wrong would have no finite weight.
 _OF_FINAL = 0.3
 _FOLDS = 5
+_KNOTS = 257
 _TOGETHER = 1 << 17  # numbers fitted at once: what a core's cache holds
 
 
@@ -37,11 +38,32 @@ def penalties(is_final: Sequence[bool], wrong: Bools) -> Floats:
 class Search:
     """Chooses rows of standardised features x one by one: fewer rows are the beginning of more.
 
-    It keeps its last path, and continues it when asked about the same data again.
+    It keeps its last path, and continues it when asked about the same data again. So it does with
+    the normal scores of each feature.
     """
 
     def __init__(self) -> None:
         self._last: _Path | None = None
+        self._scores: dict[str, tuple[Floats, tuple[Floats, Floats, Floats]]] = {}
+
+    def to_normal_scores(self, name: str, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return knots, their standardised normal scores, and x mapped through these."""
+        from scipy.special import ndtri  # type: ignore[import-untyped]
+
+        if name in self._scores and np.array_equal(self._scores[name][0], x):
+            return self._scores[name][1]
+        ordered = np.sort(x)
+        places = np.linspace(0, x.size - 1, min(_KNOTS, x.size))
+        knots = np.unique(ordered[np.rint(places).astype(np.int64)])
+        rank = (ordered.searchsorted(knots) + ordered.searchsorted(knots, "right") + 1) / 2
+        scores = ndtri(rank / (x.size + 1))
+        mapped = np.interp(x, knots, scores)
+        center, spread = mapped.mean(), mapped.std()
+        if knots.size == 1:  # its spread may be a rounding error
+            spread = 1.0
+        found = knots, (scores - center) / spread, (mapped - center) / spread
+        self._scores[name] = x, found
+        return found
 
     def rows(self, x: Floats, wrong: Bools, most: int) -> list[int]:
         """Return at most so many rows, sorted: the last one, and those that help it most."""

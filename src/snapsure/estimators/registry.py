@@ -57,7 +57,7 @@ class Method:
     make_within : callable or None
         Makes the estimator for at most so many snapshots per answer, where it can adapt.
     is_candidate : bool
-        Whether `choose` may deploy it, and `evaluate` shows it by default.
+        Whether `choose` may deploy it. `evaluate` shows it by default, unless it fixes `passes`.
     export : str or None
         The formula that a deployed graph computes; None if the method cannot be exported.
     colour : str
@@ -127,7 +127,7 @@ _BUILT_IN = (
             *(f"LES ({n} passes)", partial(LES, passes=n), f"LES with the best {n} snapshots."),
             needs=_LEARNS,
             passes=n,
-            is_candidate=False,
+            is_candidate=n < 4,
             export="logistic",
             colour=_ORANGE,
         )

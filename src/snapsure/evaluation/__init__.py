@@ -5,6 +5,7 @@ from snapsure.evaluation._choose import choose as choose
 from snapsure.evaluation._compare import compare as compare
 from snapsure.evaluation._evaluate import confidences as confidences
 from snapsure.evaluation._evaluate import evaluate as evaluate
+from snapsure.evaluation._protocol import Folds as Folds
 from snapsure.evaluation._protocol import Halves as Halves
 from snapsure.evaluation._protocol import Protocol as Protocol
 from snapsure.evaluation._protocol import Splits as Splits

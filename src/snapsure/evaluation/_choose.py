@@ -1,6 +1,6 @@
 """`choose`: the estimator, calibration and threshold that `Predictor.fit` deploys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,13 +13,13 @@ from snapsure._types import Floats, Ints
 from snapsure.decisions import Platt, Threshold
 from snapsure.decisions._threshold import SMALLEST, infeasible, prove_threshold, validate_risk
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.estimators import Estimator, Final, registry
+from snapsure.estimators import LES, Estimator, Final, registry
 from snapsure.estimators._base import refuse_no_table
-from snapsure.estimators.registry import AVERAGED, FINAL
+from snapsure.estimators.registry import AVERAGED, FINAL, Method
+from snapsure.evaluation._compare import hold_contest, make_board
 from snapsure.evaluation._engine import Candidate, list_candidates
-from snapsure.evaluation._evaluate import compare_with_final
-from snapsure.evaluation._protocol import Splits
-from snapsure.evaluation._results import Result
+from snapsure.evaluation._protocol import Folds
+from snapsure.evaluation._results import Board, Result, name_reference
 from snapsure.evaluation._run import Run
 from snapsure.table import ScoreTable
 from snapsure.table._table import random_cut
@@ -29,8 +29,9 @@ Answers = Literal["final", "any"]
 _LEVEL = 0.95
 # Of delta, for the final softmax where another method may be chosen.
 _FINAL_SHARE = 0.8
-# Splits and resamples. Many examples have narrow intervals, and take their time to resample.
-_LARGE, _EFFORT, _EFFORT_LARGE = 100_000, (10, 1000), (3, 200)
+_FOLDS = 5
+# Many examples have narrow intervals, and take their time to resample.
+_LARGE, _RESAMPLES, _RESAMPLES_LARGE = 100_000, 1000, 200
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Choice:
 
     method: str  # averaged weights give answers of their own, not the final network's
     kappa: str  # that it works on
+    reference: str  # the κ of the final snapshot that it was compared with
     estimator: Estimator  # fitted on the examples `learn`
     calibration: Platt | None  # maps its confidence to a probability; None if it is one already
     reason: str  # why this method, in one sentence
@@ -96,7 +98,7 @@ class Choice:
         limit = validate_risk(risk)
         delta = _validate.fraction(delta, "delta", open_above=True)
         rest = table.rows(self.rest)
-        final, confidence = table.kappa(self.kappa)[-1], self.confidence(rest)
+        final, confidence = table.kappa(self.reference)[-1], self.confidence(rest)
 
         # The share of delta is fixed before any label is looked at.
         share = 0.0 if not risk_is_fixed else 1.0 if len(self.candidates) == 1 else _FINAL_SHARE
@@ -121,10 +123,11 @@ class Choice:
 
         if for_final is not None and takes_final:
             chosen, threshold = self._deploy_final(table, for_final), for_final
-            if self.method != FINAL:
+            if (self.method, self.kappa) != (FINAL, self.reference):
+                other = name_reference(self.method, self.kappa)
                 reason = (
                     f"{self.reason}; but all {table.errors.size} examples can test the final "
-                    f"{self.kappa} and half of them {self.method}: it accepts {by_final:.1%} at "
+                    f"{self.reference} and half of them {other}: it accepts {by_final:.1%} at "
                     f"this risk instead of {by_method:.1%}"
                 )
                 chosen = replace(chosen, reason=reason)
@@ -147,7 +150,7 @@ class Choice:
         The threshold was proved for the order of the final softmax. A curve that is flat or falling
         at the threshold would accept other examples: then the final softmax is deployed as it is.
         """
-        estimator = Final().fit(table, self.kappa)
+        estimator = Final().fit(table, self.reference)
         score = estimator.confidence(table)
         platt = Platt().fit(score[self.learn], table.errors[self.learn])
         p, accepted = platt.predict_proba(score), threshold.accepts(score)
@@ -159,6 +162,7 @@ class Choice:
         return replace(
             self,
             method=FINAL,
+            kappa=self.reference,
             estimator=estimator,
             calibration=calibration,
             threshold=threshold,
@@ -168,7 +172,7 @@ class Choice:
 def choose(
     table: ScoreTable,
     *,
-    kappa: str = "softmax",
+    kappa: str | Sequence[str] = "softmax",
     passes: int | None = None,
     risk: float | Literal["smallest"] | None = None,
     delta: float = 0.05,
@@ -177,18 +181,21 @@ def choose(
 ) -> Choice:
     """Choose, fit and calibrate a method from held-out examples, and promise a risk.
 
-    The examples are split in two halves at random. One half chooses the method with the lowest
-    AURC among those significantly better than the final softmax (which is the choice if there is
-    none), fits it and calibrates it. The other half, which nothing was fitted on, tests a threshold
-    for it, and all examples test one for the final softmax. The one that accepts more is deployed
+    The examples are split in two halves at random. One half compares the methods by cross-fitting:
+    in five folds, each judged by what was learnt on the other four, so every example counts. Of the
+    methods that are significantly better than the final softmax, and not significantly worse than
+    the best, it takes the one of fewest passes (the final softmax if there is none), fits it and
+    calibrates it. The other half, which nothing was fitted on, tests a threshold for it, and all
+    examples test one for the final softmax. The one that accepts more is deployed
     (`Choice.promise`).
 
     Parameters
     ----------
     table : ScoreTable
         Scores of held-out examples, with labels.
-    kappa : str
-        Which κ of the table.
+    kappa : str or several
+        Which κ of the table. Of several, the choice is among the methods on each; they are compared
+        with the final snapshot's first one.
     passes : int, optional
         The most forward passes that an answer may take.
     risk : float or "smallest", optional
@@ -199,7 +206,7 @@ def choose(
         "final": every method is a confidence in the final network's answers. "any": averaged
         weights are a candidate too, with answers of their own; `reason` says what that changes.
     seed : int
-        Fixes the halves and the splits that compare methods.
+        Fixes the halves and the folds that compare methods.
 
     Raises
     ------
@@ -229,11 +236,16 @@ def choose(
 
 
 def choose_estimator(
-    table: ScoreTable, kappa: str, passes: int | None, seed: int, answers: Answers = "final"
+    table: ScoreTable,
+    kappa: str | Sequence[str],
+    passes: int | None,
+    seed: int,
+    answers: Answers = "final",
 ) -> Choice:
-    """Compare the candidates by random splits, and fit the one chosen on all examples.
+    """Compare the candidates by cross-fitting, and fit the one chosen on all examples.
 
-    Another method than the final softmax must be significantly better.
+    Of the methods significantly better than the final softmax, the one of fewest passes is chosen
+    that is not significantly worse than the best; the final softmax if there is none.
     """
     if passes is not None:
         _validate.count(passes, "passes")
@@ -244,45 +256,59 @@ def choose_estimator(
             f"{wrong} wrong of {table.errors.size}. Score more examples."
         )
     _validate.choice(answers, get_args(Answers), "answers")
+    kappas = [kappa] if isinstance(kappa, str) else list(dict.fromkeys(kappa))
+    if not kappas:
+        raise InvalidInput(
+            f"`kappa` must name at least one κ, got none. Choose among {', '.join(table.names)}."
+        )
+    table = table._replace(_kappas={name: table.kappa(name) for name in kappas})  # copy no other
     run = Run(table)
-    candidates = _list_candidates(run, kappa, passes)
+    candidates = [one for name in kappas for one in _list_candidates(run, name, passes)]
     if answers == "any":
         table.only_averaged()  # refuses a table without averaged weights
         candidates.append(Candidate(AVERAGED, None, is_other=True))
-    splits, resamples = _EFFORT if table.errors.size <= _LARGE else _EFFORT_LARGE
-    protocol = Splits(splits, seed=seed)
-    results = compare_with_final(kappa, candidates, [run], protocol, resamples, _LEVEL, seed)
-    most = float("inf") if passes is None else passes
-    affordable = {row.method: row for row in results if row.passes <= most}
-    better = [row for row in affordable.values() if row.outcome == "better"]
 
-    by_name = {candidate.method: candidate for candidate in candidates}
-    # Of the same answers, differences of AURC and E-AURC are the same.
-    better.sort(key=lambda row: row.difference.estimate)
-    for method in [*(row.method for row in better), FINAL]:
-        own = table.only_averaged() if method == AVERAGED else table
-        estimator = by_name[method].make().fit(own, "softmax" if method == AVERAGED else kappa)
-        # On all examples PES may need more snapshots than it did on the splits.
-        if by_name[method].passes * len(estimator.snapshots(table.epochs)) <= most:
+    # E-AURC cannot compare answers that differ.
+    metric = "aurc" if answers == "any" else "eaurc"
+    resamples = _RESAMPLES if table.errors.size <= _LARGE else _RESAMPLES_LARGE
+    contest = hold_contest([run], candidates, metric, Folds(_FOLDS, seed), resamples, (seed, 0))
+    most = float("inf") if passes is None else passes
+    by_key = {
+        candidate.key: candidate
+        for candidate, cost in zip(candidates, contest.means["passes"], strict=True)
+        if cost <= most
+    }
+    contest, final = contest.select([*by_key]), (FINAL, kappas[0])
+    board = make_board("choice", [contest], final, kappas[0], _LEVEL, "none")
+    better = [row for row in board.rows if row.outcome == "better"]
+    equal = [row for row in better if row.behind is None or row.behind.low <= 0]
+    # In the board's order, the lower area first, where passes are the same.
+    order = [*sorted(equal, key=lambda row: round(row.passes)), *better, board[final]]
+    for row in order:
+        candidate = by_key[row.method, row.kappa]
+        own = table.only_averaged() if row.method == AVERAGED else table
+        estimator = candidate.make().fit(own, row.kappa or own.names[0])
+        # On all examples PES may need more snapshots than it did on the folds.
+        if candidate.passes * len(estimator.snapshots(table.epochs)) <= most:
             break
     calibration = None
     if not estimator.calibrated:
         calibration = Platt().fit(estimator.confidence(own), own.errors)
-    reason = _write_reason(affordable, method, kappa, passes)
-    if method == AVERAGED:
+    reason = _write_reason(board, row, passes)
+    if row.method == AVERAGED:
         reason += (
             f"; {(own.y_hat != table.y_hat).mean():.1%} of the answers differ from the final "
             f"network's, and {own.errors.mean():.1%} of all are wrong instead of "
             f"{table.errors.mean():.1%}"
         )
-
     return Choice(
-        method,
-        kappa,
+        row.method,
+        row.kappa or kappas[0],
+        kappas[0],
         estimator,
         calibration,
         reason,
-        sorted(affordable.values(), key=lambda row: row.difference.estimate),
+        board.rows,
         learn=np.arange(table.errors.size),
         rest=np.arange(0),
     )
@@ -290,51 +316,54 @@ def choose_estimator(
 
 def _list_candidates(run: Run, kappa: str, passes: int | None) -> list[Candidate]:
     """List the registered methods that may be deployed, each made for so many passes."""
-    run.table.kappa(kappa)  # refuses an unknown κ
     each = run.passes[kappa]
     if passes is not None and passes < each:
         raise InvalidInput(
             f"`passes` must be at least {each}, which one answer of {kappa} takes, got {passes}. "
             "Allow more passes, or choose another κ."
         )
-    methods = [
-        method
-        for method in map(registry.get, registry.names())
-        if method.is_candidate and "averaged" not in method.needs
-    ]
     snapshots = len(run.table.epochs) if passes is None else passes // each
+    methods = []
+    for method in map(registry.get, registry.names()):
+        if not method.is_candidate or "averaged" in method.needs:
+            continue
+        if "snapshots" in method.needs and (method.passes or 0) >= snapshots:
+            continue  # the same as the method without this limit
+        if method.make_within and passes is not None:
+            method = replace(method, make=partial(method.make_within, snapshots))
+        methods.append(method)
     if snapshots == 1:
         methods = [method for method in methods if "snapshots" not in method.needs]
         if run.table.final is not None:  # from which LES learns without other snapshots
-            methods.append(replace(registry.get("LES"), needs=("labels",)))
-    adapted = [
-        replace(method, make=partial(method.make_within, snapshots))
-        if method.make_within and passes is not None
-        else method
-        for method in methods
-    ]
-    return list_candidates(run, adapted, [kappa])
+            methods.append(Method("LES", partial(LES, passes=1), needs=("labels",)))
+    return list_candidates(run, methods, [kappa])
 
 
-def _write_reason(results: Mapping[str, Result], best: str, kappa: str, passes: int | None) -> str:
+def _write_reason(board: Board, row: Result, passes: int | None) -> str:
     """Say in one sentence why this method was chosen."""
     within = "" if passes is None else f" within {passes} passes"
-    if best != FINAL:
-        one = results[best]
-        area, reference, claim = one.eaurc, one.reference_eaurc, "ranks right from wrong better"
-        if best == AVERAGED:
-            area, reference, claim = one.aurc, one.aurc - one.difference.estimate, "answer better"
-        cost = "one pass" if one.passes == 1 else f"{one.passes:.0f} passes"
-        return (
-            f"{best} {claim} than the final {kappa}: {'AURC' if best == AVERAGED else 'E-AURC'} "
-            f"× 10³ {1e3 * area:.2f} instead of {1e3 * reference:.2f} "
-            f"({one.saved.estimate:.1f} % less, 95 % interval {one.saved.low:.1f} … "
-            f"{one.saved.high:.1f}), in {cost}"
+    final, reference = board.reference_label, board[FINAL]
+
+    def name(one: Result) -> str:
+        is_final = one.method == FINAL and one.kappa is not None
+        return name_reference(FINAL, one.kappa or "") if is_final else board.label(one)
+
+    def count(one: Result) -> str:
+        return "one pass" if round(one.passes) == 1 else f"{one.passes:.0f} passes"
+
+    if row is not reference:
+        claim = "answer better" if row.method == AVERAGED else "ranks right from wrong better"
+        area, before = (1e3 * getattr(one, board.metric) for one in (row, reference))
+        reason = (
+            f"{name(row)} {claim} than {final}: {board.measure} × 10³ {area:.2f} instead of "
+            f"{before:.2f} ({row.saved.estimate:.1f} % less, 95 % interval {row.saved.low:.1f} … "
+            f"{row.saved.high:.1f}), in {count(row)}"
         )
-    others = [name for name in results if name != FINAL]
+        best = board.rows[0]
+        if row is not best:
+            reason += f"; {name(best)} is best, but not significantly better, in {count(best)}"
+        return reason
+    others = ", ".join(name(one) for one in board.rows if one is not row)
     if not others:
-        return f"the final {kappa}: there is nothing else to choose{within}"
-    return (
-        f"the final {kappa} alone: {', '.join(others)}{within} are not significantly better on "
-        "these examples"
-    )
+        return f"{final}: there is nothing else to choose{within}"
+    return f"{final} alone: {others}{within} are not significantly better on these examples"

@@ -121,10 +121,10 @@ def compare(
             check_table(run.table, [kappa], FEWEST, f"`runs[{name!r}]` (run {i})")
     protocol = Halves(seed) if protocol is None else protocol
 
-    contests = {
-        name: _contest(some, methods, kappa, metric, protocol, resamples, (seed, i))
-        for i, (name, some) in enumerate(groups.items())
-    }
+    contests = {}
+    for i, (name, some) in enumerate(groups.items()):
+        every = _share_candidates([list_every_candidate(run, methods, kappa) for run in some])
+        contests[name] = hold_contest(some, every, metric, protocol, resamples, (seed, i))
     shared = _share_candidates([contest.candidates for contest in contests.values()])
     keys = [candidate.key for candidate in shared]
     base = next((key for key in ((reference, kappa), (reference, None)) if key in keys), None)
@@ -223,17 +223,15 @@ class Contest:
         return drawn
 
 
-def _contest(
+def hold_contest(
     runs: Sequence[Run],
-    methods: Methods | None,
-    kappa: str,
+    candidates: Sequence[Candidate],
     metric: str,
     protocol: Protocol,
     resamples: int,
     seeds: tuple[int, int],
 ) -> Contest:
-    """Judge every method that all runs have. `seeds` are of the bootstrap and of the data set."""
-    candidates = _share_candidates([list_every_candidate(run, methods, kappa) for run in runs])
+    """Judge candidates that all runs have. `seeds` are of the bootstrap and of the data set."""
     n = runs[0].y.size
     # With few examples the calls are short, and threads would wait for each other.
     over: Any = map_parallel if n >= LONG else map

@@ -62,7 +62,8 @@ def evaluate(
     kappa
         One or several κ; all if not given.
     methods
-        Registered methods by name, or others; those that `choose` may deploy if not given.
+        Registered methods by name, or others. If not given, those that `choose` may deploy, but not
+        those of few passes, such as "LES (3 passes)".
     protocol
         `Splits(count=10, share=0.7, seed=seed)` if not given.
     resamples, level, seed
@@ -160,7 +161,9 @@ def confidences(
 def _find_methods(methods: Methods | None) -> list[Method]:
     """Look up methods, "final" among them; the candidates of `choose` if none are given."""
     if methods is None:
-        return [method for method in map(registry.get, registry.names()) if method.is_candidate]
+        every = [method for method in map(registry.get, registry.names()) if method.is_candidate]
+        # To search for few snapshots would take longer than all else.
+        return [one for one in every if one.passes is None or "snapshots" not in one.needs]
     found = find_methods(methods)
     has_final = any(method.name == FINAL for method in found)
     return found if has_final else [registry.get(FINAL), *found]
@@ -169,7 +172,7 @@ def _find_methods(methods: Methods | None) -> list[Method]:
 def _select_kappa(table: ScoreTable, name: str) -> ScoreTable:
     """Return the table with one κ, so that splits copy no other."""
     averaged = table.averaged if name == "softmax" else None  # whose softmax it is
-    return table._replace(kappas={name: table.kappa(name)}, averaged=averaged)
+    return table._replace(_kappas={name: table.kappa(name)}, averaged=averaged)
 
 
 def compare_with_final(

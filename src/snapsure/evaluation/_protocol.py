@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+
 from snapsure import _validate
 from snapsure._types import Ints
 from snapsure.errors import InvalidInput
@@ -54,6 +56,32 @@ class Splits(Protocol):
             )
         count = _validate.count(self.count, "splits")
         return [random_cut(n, cut, self.seed + i) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Folds(Protocol):
+    """Cross-fitting: random folds, each judged by what was learnt on all the others.
+
+    Examples
+    --------
+    >>> [(learn.size, rest.size) for learn, rest in Folds(count=3).parts(100)]
+    [(66, 34), (67, 33), (67, 33)]
+    """
+
+    count: int = 5
+    seed: int = 0
+
+    def parts(self, n: int) -> Parts:
+        """Return all other folds, and the fold, for each fold."""
+        count = _validate.count(self.count, "count", least=2)
+        if n < count:
+            raise InvalidInput(
+                f"`count` must leave an example for each fold, got {count} of {n}. Choose fewer "
+                "folds, or score more examples."
+            )
+        order = np.random.default_rng(self.seed).permutation(n)
+        folds = [np.sort(order[i::count]) for i in range(count)]
+        return [(np.setdiff1d(order, fold), fold) for fold in folds]
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ class Predictor:
         risk: float | Literal["smallest"] | None = None,
         delta: float = 0.05,
         passes: int | None = None,
-        kappa: str = "softmax",
+        kappa: str | Sequence[str] = "softmax",
         answers: Literal["final", "any"] = "final",
         reference: Any = None,
         classes: Sequence[str] | None = None,
@@ -220,12 +220,13 @@ class Predictor:
     ) -> "Predictor":
         """Choose, fit and calibrate a method, and promise a risk, from held-out examples.
 
-        `snapsure.evaluation.choose` chooses, and says how in detail. One half of the examples
-        chooses a method that is significantly better than the final softmax, if there is one. The
-        other half, which nothing was fitted on, tests a threshold for it, and all examples test one
-        for the final softmax: the one that accepts more is deployed. `reason` says what was chosen
-        and why. Without labels there is nothing to choose by: `Predictor(model, snapshots, AES())`
-        promises nothing.
+        `snapsure.evaluation.choose` chooses, and says how in detail. Of the methods that one half
+        of the examples finds significantly better than the final softmax, and not significantly
+        worse than the best, it takes the one of fewest passes, if there is one. The other half,
+        which nothing was fitted on, tests a threshold for it, and all examples test one for the
+        final softmax: the one that accepts more is deployed. `reason` says what was chosen and why.
+        Without labels there is nothing to choose by: `Predictor(model, snapshots, AES())` promises
+        nothing.
 
         Parameters
         ----------
@@ -239,8 +240,9 @@ class Predictor:
             The probability that the promise does not hold, over draws of the held-out examples.
         passes : int, optional
             The largest number of forward passes for an answer.
-        kappa : str
-            Which κ of the table.
+        kappa : str or several
+            Which κ of the table. Of several, one is chosen; they are compared with the final
+            snapshot's first one, which needs no example to be fitted.
         answers : "final" or "any"
             "final": the final network answers. "any": averaged weights answer instead, in one pass,
             where their AURC is significantly lower; `reason` says how many answers that changes.
@@ -262,6 +264,12 @@ class Predictor:
                 f"`classes` must name all classes, {known} or more by the table, got "
                 f"{len(classes)} names. Give all of them, in order."
             )
+        settings = table.provenance.get("kappas", {})
+        kappas = {  # refuses what cannot be deployed
+            name: make_kappa(name, settings.get(name))
+            for name in ([kappa] if isinstance(kappa, str) else kappa)
+            if name in table.names
+        }
         choice = choose(
             table,
             kappa=kappa,
@@ -274,14 +282,13 @@ class Predictor:
         if choice.method == AVERAGED:
             network = make_network(model) if isinstance(model, str) else model
             store = _average(adapt_output(network, output), store, table, reference)
-        settings = table.provenance.get("kappas", {}).get(kappa)
         predictor = cls(
             model,
             store,
             choice.estimator,
             choice.threshold,
             calibration=choice.calibration,
-            kappa=SoftmaxResponse() if choice.method == AVERAGED else make_kappa(kappa, settings),
+            kappa=SoftmaxResponse() if choice.method == AVERAGED else kappas[choice.kappa],
             classes=classes,
             tokenizer=tokenizer,
             output=output,

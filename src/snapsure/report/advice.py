@@ -80,8 +80,8 @@ class Recommendation:
         agree = sum(choice.method == self.method for choice in self.choices)
         among = "" if agree == len(self.choices) else f" ({agree} of {len(self.choices)} tables)"
         use = final if is_final else self.method
-        if self.method in _KINDS:
-            use += f" ({_KINDS[self.method]} early stopping)"
+        kind = _KINDS.get(self.method.partition(" ")[0])
+        use += f", {kind} early stopping" if kind else ""
         sentences = [f"Use {use}{among}."]
 
         better = [verdict.method for verdict in self.verdicts if verdict.outcome == "better"]
