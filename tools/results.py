@@ -700,6 +700,33 @@ def tabulate_demo() -> str:
     return render_table([f"{len(runs)} trainings of the demo", "least … most"], rows)
 
 
+def tabulate_choosing() -> str:
+    """Tabulate the ways to choose a method: how often each falls back, changes and loses."""
+    ways = json.loads((RESULTS / "choosing.json").read_text())
+    words = {
+        "splits, best": "until 0.2.0: 30 % of the half judge, the best significant one",
+        "folds, cheapest": "all of the half judge, the cheapest significant one",
+        "choose": "`fit` now: LES by estimate, in few passes",
+        "LES (3 passes)": "LES (3 passes), without asking",
+        "LES": "LES, without asking",
+    }
+    rows = []
+    for way, name in words.items():
+        one = ways[way]
+        rows.append(
+            [
+                name,
+                f"{one['final']} of {one['fits']}",
+                f"{one['changes of the kind']:.0f} % ({one['changes']:.0f} %)",
+                format_signed(one["gain"]),
+                f"{one['losses']} (worst {format_signed(one['worst'])})",
+                f"{one['passes']:.1f}",
+            ]
+        )
+    heads = ["way", "final softmax", "changes with the seed", "gain", "fits that lose", "passes"]
+    return render_table(heads, rows)
+
+
 # Snippets, inline tables, pictures ------------------------------------------------------------
 
 
@@ -738,6 +765,7 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "aes-trainings": tabulate_aes(tasks),
         "errors-needed": tabulate_errors_needed(),
         "les-tasks": tabulate_les_tasks(),
+        "choosing": tabulate_choosing(),
         "les-variants": tabulate_les_variants(),
         "aes-starts": tabulate_starts(starts),
         "aes-records": tabulate_records(records, starts),

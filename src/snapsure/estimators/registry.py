@@ -127,7 +127,7 @@ _BUILT_IN = (
             *(f"LES ({n} passes)", partial(LES, passes=n), f"LES with the best {n} snapshots."),
             needs=_LEARNS,
             passes=n,
-            is_candidate=n < 4,
+            is_candidate=n == 3,
             export="logistic",
             colour=_ORANGE,
         )

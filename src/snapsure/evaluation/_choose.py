@@ -182,12 +182,12 @@ def choose(
     """Choose, fit and calibrate a method from held-out examples, and promise a risk.
 
     The examples are split in two halves at random. One half compares the methods by cross-fitting:
-    in five folds, each judged by what was learnt on the other four, so every example counts. Of the
-    methods that are significantly better than the final softmax, and not significantly worse than
-    the best, it takes the one of fewest passes (the final softmax if there is none), fits it and
-    calibrates it. The other half, which nothing was fitted on, tests a threshold for it, and all
-    examples test one for the final softmax. The one that accepts more is deployed
-    (`Choice.promise`).
+    in five folds, each judged by what was learnt on the other four, so every example counts. It
+    takes LES if that has a lower AURC than the final softmax, of three passes if no method is
+    significantly better. It takes another method only if that is significantly better than the
+    final softmax, and LES significantly worse than the best. It fits what it takes and calibrates
+    it. The other half, which nothing was fitted on, tests a threshold for it, and all examples test
+    one for the final softmax. The one that accepts more is deployed (`Choice.promise`).
 
     Parameters
     ----------
@@ -242,11 +242,7 @@ def choose_estimator(
     seed: int,
     answers: Answers = "final",
 ) -> Choice:
-    """Compare the candidates by cross-fitting, and fit the one chosen on all examples.
-
-    Of the methods significantly better than the final softmax, the one of fewest passes is chosen
-    that is not significantly worse than the best; the final softmax if there is none.
-    """
+    """Compare the candidates by cross-fitting, and fit the one chosen on all examples."""
     if passes is not None:
         _validate.count(passes, "passes")
     wrong = int(table.errors.sum())
@@ -280,11 +276,21 @@ def choose_estimator(
     }
     contest, final = contest.select([*by_key]), (FINAL, kappas[0])
     board = make_board("choice", [contest], final, kappas[0], _LEVEL, "none")
-    better = [row for row in board.rows if row.outcome == "better"]
-    equal = [row for row in better if row.behind is None or row.behind.low <= 0]
+    # With few errors LES shrinks to the final softmax's order, so it need not be significantly
+    # better: to ask for that loses more than it saves (experiments/choosing.py).
+
+    def is_les(row: Result) -> bool:
+        return isinstance(by_key[row.method, row.kappa].make(), LES)
+
+    useful = [
+        row
+        for row in board.rows
+        if row.outcome == "better" or (is_les(row) and round(row.saved.estimate, 1) > 0)
+    ]
+    equal = [row for row in useful if row.behind is None or row.behind.low <= 0]
     # In the board's order, the lower area first, where passes are the same.
-    order = [*sorted(equal, key=lambda row: round(row.passes)), *better, board[final]]
-    for row in order:
+    equal.sort(key=lambda row: (not is_les(row) and row.method != AVERAGED, round(row.passes)))
+    for row in [*equal, *useful, board[final]]:
         candidate = by_key[row.method, row.kappa]
         own = table.only_averaged() if row.method == AVERAGED else table
         estimator = candidate.make().fit(own, row.kappa or own.names[0])
@@ -355,12 +361,12 @@ def _write_reason(board: Board, row: Result, passes: int | None) -> str:
         claim = "answer better" if row.method == AVERAGED else "ranks right from wrong better"
         area, before = (1e3 * getattr(one, board.metric) for one in (row, reference))
         reason = (
-            f"{name(row)} {claim} than {final}: {board.measure} × 10³ {area:.2f} instead of "
-            f"{before:.2f} ({row.saved.estimate:.1f} % less, 95 % interval {row.saved.low:.1f} … "
-            f"{row.saved.high:.1f}), in {count(row)}"
+            f"{name(row)} {claim} than {final} on these examples: {board.measure} × 10³ {area:.2f} "
+            f"instead of {before:.2f} ({row.saved.estimate:.1f} % less, 95 % interval "
+            f"{row.saved.low:.1f} … {row.saved.high:.1f}), in {count(row)}"
         )
         best = board.rows[0]
-        if row is not best:
+        if row is not best and row.behind is not None and row.behind.low <= 0:
             reason += f"; {name(best)} is best, but not significantly better, in {count(best)}"
         return reason
     others = ", ".join(name(one) for one in board.rows if one is not row)

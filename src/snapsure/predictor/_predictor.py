@@ -220,13 +220,13 @@ class Predictor:
     ) -> "Predictor":
         """Choose, fit and calibrate a method, and promise a risk, from held-out examples.
 
-        `snapsure.evaluation.choose` chooses, and says how in detail. Of the methods that one half
-        of the examples finds significantly better than the final softmax, and not significantly
-        worse than the best, it takes the one of fewest passes, if there is one. The other half,
-        which nothing was fitted on, tests a threshold for it, and all examples test one for the
-        final softmax: the one that accepts more is deployed. `reason` says what was chosen and why.
-        Without labels there is nothing to choose by: `Predictor(model, snapshots, AES())` promises
-        nothing.
+        `snapsure.evaluation.choose` chooses, and says how in detail. One half of the examples
+        compares the methods. It takes LES if that ranks better than the final softmax, of three
+        passes if no method is significantly better than these; another method must be significantly
+        better. The other half, which nothing was fitted on, tests a threshold for it, and all
+        examples test one for the final softmax: the one that accepts more is deployed. `reason`
+        says what was chosen and why. Without labels there is nothing to choose by:
+        `Predictor(model, snapshots, AES())` promises nothing.
 
         Parameters
         ----------

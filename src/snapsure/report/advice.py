@@ -92,6 +92,8 @@ class Recommendation:
                 f"{better[0]} ranks better, but {final} accepts more under this promise, because "
                 "no example is needed to fit it."
             )
+        elif self.method not in better:
+            sentences.append("Its gain is not significant on these examples alone.")
         if self.accepted is None:
             return [*sentences, f"These examples cannot promise an error limit of {limit}."]
         sentences.append(
