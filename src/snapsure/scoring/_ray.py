@@ -32,6 +32,8 @@ _CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # whether a Ray is for other mac
 # sees that there is some.
 _AHEAD = 2
 _PATIENCE = 10  # seconds for a cluster to answer
+# How gRPC, which Ray speaks, opens a connection: the preface of HTTP/2 and an empty SETTINGS frame.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 class RayExecutor(Executor):
@@ -244,8 +246,12 @@ def _connect(address: str | None) -> Iterator[None]:
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
     try:
         where = urlsplit(place if "://" in place else f"//{place}")
+        if where.scheme == "ray":
+            import grpc  # noqa: F401
         if where.port:  # Ray itself waits for minutes where nobody answers
-            socket.create_connection((where.hostname, where.port), _PATIENCE).close()
+            with socket.create_connection((where.hostname, where.port), _PATIENCE) as line:
+                line.sendall(_HELLO)
+                line.recv(1)
         with _listen_locally() if place == "local" else nullcontext():
             ray.init(place, logging_level=logging.ERROR, **({} if "://" in place else quiet))
     except ImportError as error:
