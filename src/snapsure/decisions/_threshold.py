@@ -99,6 +99,7 @@ class Threshold:
     def __post_init__(self) -> None:
         if any(math.isnan(one) for one in (self.theta, *(self.groups or {}).values())):
             raise InvalidInput("`theta` must be a number, got NaN. Pass a confidence.")
+        self.within, self.groups = dict(self.within), self.groups and dict(self.groups)
 
     def __repr__(self) -> str:
         """Show the threshold, its coverage, and its promise or cost."""
