@@ -1,7 +1,5 @@
 """Faster ways to run a network: the same logits, one way for a table, eager where a way fails."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -12,8 +10,8 @@ from snapsure.errors import InvalidInput
 from snapsure.networks._runner import Runner
 from snapsure.networks._ways import WAYS, choose_way, make_form
 from tests.support.refusals import refuses
+from tests.support.ways import Slow, X, network, record, slow_network
 
-X = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 EPOCHS = (1, 2, 3)
 
 
@@ -62,16 +60,6 @@ def hooked():
     return nn.Sequential(convolution, norm, relu)
 
 
-def network(*layers):
-    """A network whose normalisations have statistics that matter."""
-    torch.manual_seed(0)
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 4))
-    with torch.no_grad():
-        for _ in range(3):
-            model(X * 2 + 1)
-    return model.eval()
-
-
 NETWORKS = {
     "plain": (lambda: nn.Sequential(*block()), 0),
     "in place": (lambda: nn.Sequential(*block(inplace=True), *block(inplace=True)), 0),
@@ -118,23 +106,10 @@ def test_other_logits_and_failures_make_no_form():
     assert make_form(model, "channels_last", lambda module: module(X), model(X)) is None
 
 
-class Slow(nn.Conv2d):
-    """Takes a while where it runs as PyTorch runs it, or where it does not."""
-
-    slow_eager = True  # no capitals: not part of what identifies a model
-
-    def forward(self, x):
-        if self.weight.is_contiguous() == Slow.slow_eager:
-            end = time.thread_time() + 0.02
-            while time.thread_time() < end:
-                pass
-        return super().forward(x)
-
-
 @pytest.fixture
 def slow(monkeypatch):
     monkeypatch.setattr(Slow, "slow_eager", True)
-    return network(Slow(3, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+    return slow_network()
 
 
 @torch.inference_mode()
@@ -152,13 +127,7 @@ def test_the_fastest_way_is_chosen_where_there_is_work(slow):
 
 @pytest.fixture
 def store(slow, tmp_path):
-    store = SnapshotStore(tmp_path / "run")
-    for epoch in EPOCHS:
-        with torch.no_grad():
-            for weights in slow.parameters():
-                weights.add_(torch.randn_like(weights) * 0.1)
-        store.save(slow, epoch)
-    return store
+    return record(slow, tmp_path / "run", EPOCHS)
 
 
 def eager_logits(model, store, epoch, x=X):

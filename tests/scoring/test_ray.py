@@ -23,12 +23,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from snapsure import Ensemble, MCDropout, NNDistance, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput, ScoringFailed
+from snapsure.networks._ways import WAYS
 from snapsure.scoring import RayExecutor, _plan
 from snapsure.scoring._plan import make_plan
 from snapsure.scoring._ray import _Job
 from tests.support import processes
 from tests.support.faults import Blocking, Broken, Deadly, Killing, Watched
 from tests.support.folders import read_files
+from tests.support.ways import X, record, slow_network
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +87,18 @@ def test_the_bytes_are_those_of_one_process(digits, cluster, tmp_path, undisturb
     scored(digits, data, out, RayExecutor(group=2))
     assert len(data.noted()) == before
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.npy")} == written
+
+
+def test_one_worker_chooses_the_way_for_all(cluster, tmp_path):
+    model, out = slow_network(), tmp_path / "out"
+    store, data = record(model, tmp_path / "run", (1, 2, 3)), X.repeat(20, 1, 1, 1)
+    table = score(model, store, data, out=out, executor=RayExecutor(group=1), progress=False)
+    assert table.provenance["way"] in WAYS[1:]
+    whole = read_files(out)
+    for piece in (out / "softmax").rglob("*.npy"):
+        piece.unlink()
+    score(model, store, data, out=out, progress=False)  # in this process, in the same way
+    assert read_files(out) == whole
 
 
 def test_an_ensemble_whose_store_is_being_written_to(
