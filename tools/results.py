@@ -395,9 +395,18 @@ def tabulate_aes_short(tasks: Sequence[Task]) -> str:
     return render_table(["AES on", "better in", "percent less AURC, least … most"], rows)
 
 
+CHOSEN_LES = "LES: steady, offsets' penalty estimated from 100 errors on"
+
+
+def read_les_features() -> dict[str, Any]:
+    """Read what `experiments/les_features.py` measured."""
+    content: dict[str, Any] = json.loads((RESULTS / "les-features.json").read_text())
+    return content
+
+
 def tabulate_les_tasks() -> str:
     """Tabulate what LES gains on each task, and its worst draw, by how much it learns from."""
-    sizes = json.loads((RESULTS / "les-features.json").read_text())["variants"]["class offsets"]
+    sizes = read_les_features()["combined"][CHOSEN_LES]
     rows = []
     for task in sizes["half"]:
         cells = [task]
@@ -409,11 +418,10 @@ def tabulate_les_tasks() -> str:
     return render_table(["task", "half", "1,000 examples", "300 examples"], rows)
 
 
-def tabulate_les_variants() -> str:
+def tabulate_les_variants(group: str) -> str:
     """Tabulate the mean gain over tasks, the lowest task and the worst draw of each variant."""
-    variants = json.loads((RESULTS / "les-features.json").read_text())["variants"]
     rows = []
-    for name, sizes in variants.items():
+    for name, sizes in read_les_features()[group].items():
         cells = [name]
         for size in ("half", "1000", "300"):
             tasks = [one for one in sizes[size].values() if one["worst of these"] is not None]
@@ -426,9 +434,39 @@ def tabulate_les_variants() -> str:
     return render_table(["variant", "half", "1,000 examples", "300 examples"], rows)
 
 
+def tabulate_les_worst() -> str:
+    """Tabulate what is known of the draw on which LES lost most: percent of E-AURC saved."""
+    found = read_les_features()["worst"]
+    rows = [[name, format_signed(x)] for name, x in found.items() if isinstance(x, float)]
+    return render_table(["half of the examples, of one training", "percent"], rows)
+
+
+def tabulate_les_averaged() -> str:
+    """Tabulate averaged weights as a pass of LES, beside LES of as many passes."""
+    found = read_les_features()["averaged"]
+    rows = []
+    for name, sizes in found.items():
+        reference, cells = found.get(name.partition(",")[0]), [name]
+        for size in ("half", "1000", "300"):
+            means = {task: one["mean of draws with 30 errors"] for task, one in sizes[size].items()}
+            gains = {task: mean for task, mean in means.items() if mean is not None}
+            cell = format_signed(float(np.mean([*gains.values()])))
+            if reference is not None and reference is not sizes:
+                others = reference[size]
+                more = [
+                    gain - others[task]["mean of draws with 30 errors"]
+                    for task, gain in gains.items()
+                ]
+                error = np.std(more, ddof=1) / len(more) ** 0.5
+                cell += f" ({format_signed(float(np.mean(more)))} ± {error:.1f})"
+            cells.append(cell)
+        rows.append(cells)
+    return render_table(["passes", "half", "1,000 examples", "300 examples"], rows)
+
+
 def tabulate_errors_needed() -> str:
     """Tabulate the learning curve by errors: all tasks, then each."""
-    curve = json.loads((RESULTS / "les-features.json").read_text())["curve"]
+    curve = read_les_features()["curve"]
     sizes = list(curve["LES"])
     rows = []
     for method, found in curve.items():
@@ -766,7 +804,11 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "errors-needed": tabulate_errors_needed(),
         "les-tasks": tabulate_les_tasks(),
         "choosing": tabulate_choosing(),
-        "les-variants": tabulate_les_variants(),
+        "les-variants": tabulate_les_variants("variants"),
+        "les-combined": tabulate_les_variants("combined"),
+        "les-combined-new": tabulate_les_variants("combined, new draws"),
+        "les-worst": tabulate_les_worst(),
+        "les-averaged": tabulate_les_averaged(),
         "aes-starts": tabulate_starts(starts),
         "aes-records": tabulate_records(records, starts),
         "aes-rules": tabulate_rules(records, starts),

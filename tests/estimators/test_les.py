@@ -24,11 +24,12 @@ def table(seed, n=600, snapshots=25, signal=1.0):
 
 
 def full_table(seed, n=600, snapshots=25):
-    """The same with what networks have: labels of their own, and logits of the final one."""
+    """The same with what networks have: labels, logits of the final one, and a worst class."""
     kappa, errors = table(seed, n, snapshots)
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n, 4))
     y_hat = logits.argmax(axis=1)
+    errors |= (y_hat == 0) & (rng.random(n) < 0.4)
     labels = np.where(rng.random(kappa.shape) < 1 - kappa, (y_hat + 1) % 4, y_hat)
     labels[-1] = y_hat
     y = np.where(errors, (y_hat + 1) % 4, y_hat)
@@ -77,20 +78,20 @@ def slow_features(table, epochs):
     return found
 
 
-def peer_of(scaled, right, final, penalty):
-    """Scikit-learn's ridge (C = 1 / penalty on each weight), the final one's being 0.3.
+def peer_of(scaled, right, final, numbers, penalty):
+    """Scikit-learn's ridge (C = 1 / penalty on each weight); 0.3 on the final, 5 times on numbers.
 
     A column that is c times as wide has a weight c times as small, so that its penalty counts c²
     times less: 0.3 instead of the penalty.
     """
     wide = np.ones(scaled.shape[1])
-    wide[final] = np.sqrt(penalty / 0.3)
+    wide[final], wide[numbers] = np.sqrt(penalty / 0.3), np.sqrt(1 / 5)
     peer = LogisticRegression(C=1 / penalty, tol=1e-12, max_iter=10_000).fit(scaled * wide, right)
     return peer.coef_[0] * wide, lambda rows: peer.predict_proba(rows * wide)[:, 1]
 
 
 def penalty_of(errors):
-    return 30 * max(1, 100 / min(errors.sum(), (~errors).sum()))
+    return 30 * max(1, np.sqrt(300 / min(errors.sum(), (~errors).sum())))
 
 
 @pytest.mark.parametrize(("n", "passes"), [(200, None), (600, None), (600, 3), (600, 1)])
@@ -109,16 +110,24 @@ def test_equals_normal_scores_in_scikit_learns_logistic_regression(n, passes):
         mapped = np.array([normal_score(features[name].tolist(), x) for x in new[name]])
         rows.append((mapped - values.mean()) / values.std())
     final = les.features_.index("epoch 25")
+    numbers = [
+        les.features_.index(name) for name in ("entropy", "margin", "energy", "max_logit", "gen")
+    ]
     coefficients, probability = peer_of(
-        np.transpose(scaled), ~learn.errors, final, penalty_of(learn.errors)
+        np.transpose(scaled), ~learn.errors, final, numbers, penalty_of(learn.errors)
     )
     np.testing.assert_allclose(les.coef_, coefficients, atol=1e-4)
     p, expected = probability(np.transpose(scaled)), probability(np.transpose(rows))
     odds = np.log(expected / (1 - expected))
-    for number in range(4):
-        own, right = learn.y_hat == number, ~learn.errors
-        held = penalty_of(learn.errors) / 3 + (p[own] * (1 - p[own])).sum()
-        odds[points.y_hat == number] += (right[own] - p[own]).sum() / held
+    classes = [learn.y_hat == number for number in range(4)]
+    g = np.array([(~learn.errors[own] - p[own]).sum() for own in classes])
+    i = np.array([(p[own] * (1 - p[own])).sum() for own in classes])
+    is_estimated = learn.errors.sum() >= 100
+    assert is_estimated == (n == 600)
+    # Of an offset with variance v, the gradient has the variance i + v i².
+    held = (i**2).sum() / (g**2 - i).sum() if is_estimated else penalty_of(learn.errors) / 3
+    assert held > 0
+    odds += (g / (held + i))[points.y_hat]
     np.testing.assert_allclose(les.confidence(points), 1 / (1 + np.exp(-odds)), atol=1e-5)
 
 
@@ -131,6 +140,13 @@ def test_a_class_that_no_example_had_has_no_offset():
     les._sum = None
     unseen = points.y_hat == 2
     assert ((les.confidence(points) == confidence) == unseen).all()
+
+
+def test_classes_that_do_not_differ_have_no_offsets():
+    kappa, errors = table(0)
+    kappa, errors, y_hat = np.tile(kappa, 2), np.tile(errors, 2), np.repeat([0, 1], errors.size)
+    learn = ScoreTable({"softmax": kappa}, np.tile(y_hat, (25, 1)), np.where(errors, 2, y_hat))
+    assert LES().fit(learn).fitted["classes"] == []
 
 
 def test_nothing_extrapolates():
@@ -219,7 +235,7 @@ def slow_choice(kappa, errors, passes):
             left = [i for i in range(n) if fold[i] == number]
             final = snapshots.index(len(kappa) - 1)
             rows = x[snapshots].T
-            _, probability = peer_of(rows[seen], ~errors[seen], final, penalty_of(errors))
+            _, probability = peer_of(rows[seen], ~errors[seen], final, [], penalty_of(errors))
             p = probability(rows[left])
             total -= np.log(np.where(errors[left], 1 - p, p)).sum()
         return total

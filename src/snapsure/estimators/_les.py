@@ -20,7 +20,8 @@ from snapsure.estimators._base import Estimator, Fitted, State, places_of
 from snapsure.estimators._search import FEW, Search, count_fewer, penalties, scarcity
 from snapsure.table import ScoreTable
 
-_OF_CLASS = 10.0  # the penalty on the offset of a class
+_OF_NUMBERS = 5.0  # how much higher the penalty on the final numbers is: they resemble each other
+_OF_CLASS, _MANY = 10.0, 100  # the penalty on the offset of a class; from so many errors, estimated
 _LATE = 0.4  # as AES: what comes before this share of the training is early
 _AGREEMENT = ("agreement", "late agreement", "weighted agreement")
 _MEAN = "late mean"
@@ -56,13 +57,16 @@ class LES(Estimator):
 
     Each is mapped to a normal score: by a table of at most 257 knots, a value that has the mean
     rank r among the n examples of `fit` becomes Φ⁻¹(r / (n + 1)), standardised. The table is linear
-    between its knots and flat outside, so nothing extrapolates. The penalty on each weight w is
-    30 · max(1, 100 / errors) · w² / 2 beside the sum of log-losses (`errors`: of wrong and right
-    examples the fewer), but 0.3 · w² / 2 for the final snapshot's own log-odds: with few errors LES
-    shrinks towards the final snapshot's order. Then each predicted class gets an offset, one Newton
-    step with a penalty of 10 · max(1, 100 / errors): Σ (right − p) / (penalty + Σ p (1 − p)) over
-    its examples. With fewer than 30 errors, LES is Platt's curve on the final softmax, and
-    `fallback_` is True.
+    between its knots and flat outside, so nothing extrapolates.
+
+    The penalty on each weight w is s · w² / 2 beside the sum of log-losses, s = 30 · max(1, √(300 /
+    errors)) (`errors`: of wrong and right examples the fewer), 5 s for the numbers of the final
+    logits, but 0.3 for the final snapshot's own log-odds: with few errors LES shrinks towards the
+    final snapshot's order. Then each predicted class gets an offset g / (penalty + i), one Newton
+    step, with g = Σ (right − p) and i = Σ p (1 − p) over its examples. The penalty is s / 3; from
+    100 errors on, it is one over the variance of offsets that all classes imply, Σ (g² − i) / Σ i²,
+    and there are no offsets where that is not above 0. With fewer than 30 errors, LES is Platt's
+    curve on the final softmax, and `fallback_` is True.
 
     With `passes`, an answer takes at most so many forward passes, the final snapshot's included,
     and all features are of these snapshots. The others are chosen one by one: each time the one
@@ -172,6 +176,7 @@ class LES(Estimator):
                 mapped.append(values)
         own = f"epoch {final}"
         held = penalties([curve["name"] == own for curve in curves], wrong)
+        held[:-1][[curve["name"] in FINAL_NUMBERS for curve in curves]] *= _OF_NUMBERS
         design = np.stack([*mapped, np.ones(wrong.size)], axis=1)
         weights = fit_logistic(design, (~wrong).astype(np.float64), held)
         return {
@@ -273,13 +278,19 @@ def cut(curve: _Curve, weight: float) -> tuple[Floats, Floats, Floats]:
 
 
 def _fit_classes(y_hat: Ints, wrong: Bools, p: Floats) -> list[tuple[int, float]]:
-    """Return each predicted class and its offset; none where only one is predicted."""
+    """Return each predicted class and its offset; none where classes do not differ."""
     classes, at = np.unique(y_hat, return_inverse=True)
     if classes.size == 1:
         return []
-    gradient = np.bincount(at, ~wrong - p)
-    curvature = _OF_CLASS * scarcity(wrong) + np.bincount(at, p * (1 - p))
-    return list(zip(classes.tolist(), (gradient / curvature).tolist(), strict=True))
+    gradient, information = np.bincount(at, ~wrong - p), np.bincount(at, p * (1 - p))
+    penalty = _OF_CLASS * scarcity(wrong)
+    if count_fewer(wrong) >= _MANY:
+        excess = float((gradient**2 - information).sum())  # E g² = i + i² · variance of offsets
+        if excess <= 0:
+            return []
+        penalty = float((information**2).sum()) / excess
+    offsets = gradient / (penalty + information)
+    return list(zip(classes.tolist(), offsets.tolist(), strict=True))
 
 
 class _Sum:

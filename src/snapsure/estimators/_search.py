@@ -10,7 +10,7 @@ from snapsure._types import Bools, Floats, Ints
 FEW = 30  # errors, and right examples, that it takes to learn weights
 # Weight of Σ w² / 2 beside the sum of log-losses. Features resemble each other, so weights learnt
 # from few errors follow noise: below _SCARCE errors the penalty rises.
-_PENALTY, _SCARCE = 30.0, 100.0
+_PENALTY, _SCARCE = 30.0, 300.0
 # The same for the final snapshot's log-odds: so little that few errors leave the order of the final
 # κ. With 0, a κ that separates right from wrong would have no finite weight.
 _OF_FINAL = 0.3
@@ -26,7 +26,7 @@ def count_fewer(wrong: Bools) -> int:
 
 def scarcity(wrong: Bools) -> float:
     """Return the factor by which penalties rise where errors are few."""
-    return max(1.0, _SCARCE / count_fewer(wrong))
+    return max(1.0, (_SCARCE / count_fewer(wrong)) ** 0.5)
 
 
 def penalties(is_final: Sequence[bool], wrong: Bools) -> Floats:
