@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import AES, Predictor, SnapshotStore
+from snapsure import AES, Predictor, SnapshotStore, score
 from snapsure.errors import InvalidInput
 from tests.support.refusals import refuses
 
@@ -105,3 +105,14 @@ def test_a_function_for_the_output_is_passed_again(store, tmp_path):
     assert loaded(batch).confidence.tolist() == predictor(batch).confidence.tolist()
     with pytest.warns(UserWarning, match="code or settings differ"):
         Predictor.load(folder, Words(), output=lambda o: -o[0])
+
+
+def test_fit_takes_texts_names_and_the_output(store):
+    texts = [TEXTS[i % 3] + " card" * (i % 7) for i in range(300)]
+    y = torch.arange(300) % 2
+    table = score(Words(), store, (own_tokenizer(texts), y), output=0, progress=False)
+    options = {"output": 0, "tokenizer": own_tokenizer, "classes": ["lost card", "balance"]}
+    predictor = Predictor.fit(Words(), store, table, **options)
+    answer = predictor(texts)
+    assert answer.label.tolist() == table.y_hat.tolist()
+    assert {*answer.name} <= {*options["classes"]}
