@@ -28,12 +28,16 @@ NUMBER = re.compile(r"[-+−]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 ONE_RUN = "Output of one run"
 
 # Pages that need a framework, or longer than a few seconds.
-SLOW = {"adopt.md", "deploy.md", "distill.md", "tutorial.md"}
+SLOW = {"adapters.md", "adopt.md", "deploy.md", "distill.md", "tutorial.md"}
 # Warnings of the frameworks about themselves.
 THEIRS = {
     "lightning.md": (
         "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning",
         "ignore:.*LeafSpec.*:FutureWarning",
+    ),
+    "adapters.md": (
+        "ignore:'pin_memory' argument is set as true",
+        "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning",
     ),
     "transformers.md": ("ignore:'pin_memory' argument is set as true",),
     "keras.md": ("ignore:__array__ implementation doesn't accept:DeprecationWarning",),

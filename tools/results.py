@@ -314,6 +314,29 @@ def tabulate_precision() -> str:
     return render_table(head, rows)
 
 
+def tabulate_adapters() -> str:
+    """Tabulate what a training takes in adapters, and in whole networks."""
+    found = json.loads((RESULTS / "adapters.json").read_text())
+    kinds = ("adapters", "whole networks")
+    count = found["adapters"]["snapshots"]
+    names = {
+        "snapshot_bytes": "a snapshot on disk",
+        "memory_bytes": f"weights of {count} snapshots in memory",
+        "folder_bytes": f"a saved predictor of {count} snapshots",
+        "loading_seconds": f"loading {count} snapshots",
+        "scoring_seconds": f"scoring 600 queries by {count} snapshots",
+    }
+
+    def format_cell(name: str, number: float) -> str:
+        return f"{number / 1e6:.1f} MB" if name.endswith("bytes") else f"{number:.1f} s"
+
+    rows = [
+        [text, *(format_cell(name, found[kind][name]) for kind in kinds)]
+        for name, text in names.items()
+    ]
+    return render_table(["", *kinds], rows)
+
+
 def tabulate_student_labels() -> str:
     """Tabulate percent less AURC than the teacher's final softmax, by the weight of the labels."""
     tasks = json.loads((RESULTS / "student-labels.json").read_text())["tasks"]
@@ -797,6 +820,7 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "averaged": tabulate_averaged(),
         "student-labels": tabulate_student_labels(),
         "precision": tabulate_precision(),
+        "adapters": tabulate_adapters(),
         "sptd": tabulate_sptd(tasks),
         "accuracy": tabulate_accuracy(tasks),
         "aes-short": tabulate_aes_short(tasks),
