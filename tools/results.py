@@ -334,7 +334,12 @@ def tabulate_adapters() -> str:
         [text, *(format_cell(name, found[kind][name]) for kind in kinds)]
         for name, text in names.items()
     ]
-    return render_table(["", *kinds], rows)
+    shares = [format_percent(found[n], 1) for n in ("accepted", "error_of_accepted", "error")]
+    deployed = (
+        "At an error limit of 5 %, the predictor accepts {} of 900 test queries; {} of the "
+        "accepted answers are wrong, and {} of all.\n"
+    )
+    return render_table(["", *kinds], rows) + "\n" + deployed.format(*shares)
 
 
 def tabulate_student_labels() -> str:

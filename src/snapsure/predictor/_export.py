@@ -166,7 +166,10 @@ def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) 
             lambda leaf: {0: batch, **dict.fromkeys(range(1, min(free, leaf.ndim)), auto)}, args
         )
     }
-    weights = sum(value.nbytes for value in graph.state_dict().values())
+    tensors = graph.state_dict().values()
+    weights = sum(
+        {value.data_ptr(): value.nbytes for value in tensors}.values()
+    )  # a base is shared
     try:
         with _silence(), torch.no_grad():
             program = torch.export.export(graph, args, dynamic_shapes=shapes)

@@ -48,14 +48,19 @@ class Adapters(Snapshots):
                 f"`folder` must hold adapters or whole networks, got both in {self.path}. Move one "
                 "kind away."
             )
-        made = model if isinstance(model, nn.Module) or model is None else model()
-        network: Any = None if made is None else _weights.unwrap(made)
+        given: Any = model if isinstance(model, nn.Module) or model is None else model()
+        network = _weights.unwrap(given)
         if not hasattr(network, "peft_config") or not hasattr(network, "get_base_model"):
             raise InvalidInput(
                 f"`model` must be the PeftModel of the adapters in {self.path}, got "
                 f"{'none' if network is None else type(network).__name__}. Put one around the base "
                 f"model, model = peft.PeftModel.from_pretrained(base, {str(configs[0].parent)!r}), "
                 "and pass it: SnapshotStore.adopt(folder, model=model)."
+            )
+        if any(getattr(module, "merged", False) for module in network.modules()):
+            raise InvalidInput(
+                "`model` must have its adapter beside the base, got one merged into it, which no "
+                "other adapter would change. Call model.unmerge_adapter(), or load the base again."
             )
         for path in configs:
             _refuse_other_settings(path, network)
@@ -120,7 +125,7 @@ def _refuse_other_settings(path: Path, network: Any) -> None:
             "one; or, if both are the same, set model.get_base_model().name_or_path to that name."
         )
     config = network.peft_config[network.active_adapter].to_dict()
-    own = json.loads(json.dumps(config, default=lambda value: getattr(value, "value", [*value])))
+    own = json.loads(json.dumps(config, default=lambda v: [*v] if isinstance(v, set) else str(v)))
     for name in sorted((theirs.keys() & own.keys()) - _ABOUT):
         # The order of layers does not matter; `peft` adds some of them twice.
         pair = [sorted({*v}) if _is_names(v) else v for v in (theirs[name], own[name])]

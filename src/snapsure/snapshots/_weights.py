@@ -125,8 +125,9 @@ def select_trained(
 def hash_base(model: nn.Module, names: Collection[str]) -> str:
     """Hash the tensors of a model that a snapshot of some names leaves out.
 
-    A layer that `peft` trains as a whole stays in the model in its first state too. Nothing runs
-    it, and it is random where the layer is new, so it does not count.
+    The factors by which `peft` scales adapters count too: no tensor shows them. A layer that it
+    trains as a whole stays in the model in its first state as well. Nothing runs that, and it is
+    random where the layer is new, so it does not count.
     """
     peft: Any = sys.modules.get("peft")
     kinds = () if peft is None else (peft.utils.ModulesToSaveWrapper,)
@@ -135,7 +136,12 @@ def hash_base(model: nn.Module, names: Collection[str]) -> str:
         for name, module in model.named_modules()
         if isinstance(module, kinds)
     )
-    digest = hashlib.sha256()
+    factors = [
+        (name, sorted(module.scaling.items()))
+        for name, module in model.named_modules()
+        if isinstance(getattr(module, "scaling", None), dict)
+    ]
+    digest = hashlib.sha256(repr(factors).encode())
     for name, tensor in sorted(model.state_dict().items()):
         if name not in names and not name.startswith(unused) and isinstance(tensor, Tensor):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -503,7 +509,7 @@ def load_strictly(
         raise InvalidInput(
             f"{origin} leaves out the weights that were frozen in training, which `model` must "
             f"have (SHA-256 {base}), got others ({found}). Build it from the same pretrained "
-            "weights, in the same precision, and with the same adapters."
+            "weights, in the same precision, with adapters of the same settings."
         )
     model.load_state_dict(state, strict=base is None)
 
