@@ -113,7 +113,7 @@ def deploy(
     last = store.path / f"epoch-{EPOCHS:06d}.safetensors"
     scoring, table = measure(lambda: score(network, store, held_out, progress=False))
     loading, predictor = measure(lambda: Predictor(network, store, AES(k=EPOCHS, start=0)))
-    states = [module.state_dict() for module in predictor.networks.modules]
+    states = [module.state_dict() for module in predictor.networks.modules()]
     weights = {t.data_ptr(): t.nbytes for state in states for t in state.values()}
     predictor.save(folder)
     return {

@@ -116,7 +116,7 @@ def test_everything_else_works_on_them(training, tmp_path):
     expected = Predictor(make(), whole, AES(k=3, start=0))(DATA[0])
     for source in (part, theirs):
         made = Predictor(make(), source, AES(k=3, start=0))
-        words = [one.get_input_embeddings().weight for one in made.networks.modules]
+        words = [one.get_input_embeddings().weight for one in made.networks.modules()]
         assert words[0] is words[1] is words[2]
         made.save(tmp_path / "saved")
         loaded = Predictor.load(tmp_path / "saved", make_model(8, base=8, **settings))
