@@ -107,7 +107,7 @@ def test_console_and_check_are_of_what_fit_deploys(short):
         choose(held_out, risk=0.3),
         Predictor.load(folder / "predictor", words.network()),
     )
-    assert predictor.threshold.coverage == choice.accepted
+    assert predictor.threshold.as_dict() == choice.threshold.as_dict()
     page, shown = (folder / "report.html").read_text(), " ".join(text.split())
     assert f"accepts {percent(choice.accepted)} of the words." in shown
     assert percent(choice.accepted) in page
