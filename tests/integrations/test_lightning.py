@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
@@ -387,3 +388,14 @@ def test_a_loss_that_remembers_every_point_resumes_with_the_training(digits, tmp
     assert not (resumed.loss.targets >= 0.9 * labels - 1e-6).all()
     names = SnapshotStore(tmp_path / "run" / "store").load(3)
     assert not [name for name in names if "targets" in name]
+
+
+def test_adapters_are_recorded_without_their_base(digits, tmp_path):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    model = get_peft_model(network, LoraConfig(r=2, target_modules=["1"], modules_to_save=["3"]))
+    callback = SnapshotCallback(tmp_path / "store")
+    trainer(tmp_path, callback, epochs=2).fit(Module(model), *loaders(digits))
+    trained = {name for name, weights in model.named_parameters() if weights.requires_grad}
+    assert callback.store.load(2).keys() == trained
+    assert len(trained) == 4
+    assert score(model, callback.store, digits.test, progress=False).epochs.tolist() == [1, 2]
