@@ -54,6 +54,24 @@ class CalledTwice(nn.Module):
         return self.relu(self.norm(self.convolution(self.convolution(x))))
 
 
+class Branches(ReadTwice):
+    """Leaves out the normalisation where the values say so."""
+
+    def forward(self, x):
+        x = self.convolution(x)
+        return x if self.asks(x) else self.relu(self.norm(x))
+
+
+class Writes(ReadTwice):
+    """Overwrites rare values between convolution and normalisation."""
+
+    def forward(self, x):
+        rare = x.amax(dim=1, keepdim=True) > 3
+        x = self.convolution(x)
+        x[rare.expand(-1, 3, -1, -1)] = 0
+        return self.relu(self.norm(x))
+
+
 def hooked():
     convolution, norm, relu = block()
     norm.register_forward_hook(lambda module, args, output: output + 1)
@@ -90,6 +108,33 @@ def test_every_form_gives_the_same_logits(name, way):
         assert sum(isinstance(layer, nn.BatchNorm2d) for layer in form.modules()) == norms
     assert [*model.modules()] == before
     assert torch.equal(model(X), expected)
+
+
+@pytest.mark.parametrize("asks", ["item", "tolist", "numpy", "__bool__", "__float__"])
+@torch.inference_mode()
+def test_a_network_that_runs_by_values_is_not_fused(asks):
+    Branches.asks = lambda self, x: np.min(getattr((x - 5).max() > 0, asks)())
+    model = network(Branches())
+    assert make_form(model, "fused", lambda module: module(X[:2]), model(X[:2])) is None
+    assert make_form(model, "channels_last", lambda module: module(X[:2]), model(X[:2]))
+
+
+@torch.inference_mode()
+def test_what_a_network_writes_before_a_normalisation_stays_before_it():
+    model = network(Writes())
+    assert (X[:2] <= 3).all()
+    assert (X > 3).any()
+    form = make_form(model, "fused", lambda module: module(X[:2]), model(X[:2]))
+    torch.testing.assert_close(form(X), model(X), rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_fused_relu_hides_no_nan():
+    model = network(*block())
+    form = make_form(model, "fused", lambda module: module(X), model(X))
+    broken = X.clone()
+    broken[3, 1, 4, 4] = float("nan")
+    assert torch.equal(form(broken).isnan(), model(broken).isnan())
 
 
 @torch.inference_mode()

@@ -36,6 +36,11 @@ MANY = 1000  # passes over so many, where nobody knows how much work there will 
 _CLOSE = 1e-5  # how far logits may be from eager's, of the largest of these
 _ROUNDS, _GAIN = 3, 0.9  # timings of each way; what a way may take of eager's time to be chosen
 _WORTH = 2.0  # seconds of eager passes; measuring takes as long as about 100 rows
+# oneDNN's ReLU makes NaN 0, and so hides a network that fails; one of this slope does not.
+_SLOPE = 1e-20
+# Functions that give Python the values of a tensor: on others, a network may take another branch.
+_VALUES = {"__array__", "__bool__", "__complex__", "__contains__", "__float__", "__index__"}
+_VALUES |= {"__int__", "allclose", "equal", "is_nonzero", "item", "numpy", "tolist"}
 # Of this thread where that is fine enough: others that use the same cores do not count.
 _fine = time.get_clock_info("thread_time").resolution < 1e-6
 _log = logging.getLogger("snapsure")
@@ -103,7 +108,7 @@ def _seconds(run: Run, module: nn.Module, clock: Callable[[], float]) -> float:
 
 
 class _Reads(TorchFunctionMode):
-    """Count how often a function that computes reads each tensor, in this thread."""
+    """Count how often a function that computes or writes reads each tensor, in this thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,9 +117,11 @@ class _Reads(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func.__name__ in _VALUES:
+            raise ValueError(f"What the network runs may depend on values: {func.__name__}")
         result = func(*args, **kwargs)
         self._results.append(result)
-        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
+        if result is None or any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
             for leaf in tree_leaves((args, kwargs)):
                 self.counts[id(leaf)] += isinstance(leaf, Tensor)
         return result
@@ -199,5 +206,5 @@ class _Rectified(nn.Module):
         x = x.contiguous(memory_format=torch.channels_last)
         run = torch.ops.mkldnn._convolution_pointwise
         given = x, self._weight, self._bias, *self._geometry
-        result: Tensor = run(*given, "relu", [], "")
+        result: Tensor = run(*given, "leaky_relu", [_SLOPE], "")
         return result
