@@ -26,7 +26,7 @@ from snapsure.errors import InvalidInput
 from snapsure.networks._data import first_rows, row_count, to_device
 from snapsure.networks._forward import Forward, Reader, Sampling, Snapshot
 from snapsure.networks._trace import Replay, Trace, clone, trace
-from snapsure.networks._ways import Way, make_form
+from snapsure.networks._ways import Way, make_form, release_memory
 from snapsure.snapshots._weights import unwrap
 
 # Where a model's logits are in what it returns: a name, an index, or a function that takes them.
@@ -113,6 +113,7 @@ class Network(Snapshot):
             )
             if form is not None:
                 self.module, self._reload = form, reload
+                release_memory()
         self.way = way
 
     def run(self, inputs: Any) -> "Pass":

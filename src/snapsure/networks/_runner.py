@@ -37,7 +37,7 @@ from snapsure.networks._network import (
     refused_inputs,
 )
 from snapsure.networks._trace import clone
-from snapsure.networks._ways import MANY, SAMPLED, Way, choose_way
+from snapsure.networks._ways import SAMPLED, SHARE, UNKNOWN, Way, choose_way
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._weights import unwrap
 
@@ -71,7 +71,7 @@ class Runner:
     ) -> None:
         watches = any(kappa.layers or kappa.sampling for kappa in kappas)
         self.way: Way | None = "eager" if watches else way
-        self._rows = rows
+        self._rows = UNKNOWN if rows is None else rows
         self._model, self._members, self._kappas = model, list(members), list(kappas)
         self._name, self.device = name, device or choose_device(model)
         # Snapshots that are loaded later must still be those of the same training.
@@ -174,9 +174,12 @@ class Runner:
         """Return how to run passes, by those of one network over some rows of a batch."""
         if not isinstance(inputs, Tensor) or network.base is not None:
             return "eager"  # forms would copy frozen weights that networks share
-        sample = to_device(inputs[:SAMPLED], self.device)
-        passes = MANY if self._rows is None else self._rows / len(sample)
-        return choose_way(network.module, lambda module: call(module, clone(sample)), passes)
+        sample = to_device(inputs[: min(SAMPLED, self._rows // SHARE)], self.device)
+        if not len(sample):
+            return "eager"
+        return choose_way(
+            network.module, lambda module: call(module, clone(sample)), self._rows / len(sample)
+        )
 
     @torch.inference_mode()
     def score(

@@ -12,8 +12,10 @@ for little that these forms do not gain.
 """
 
 import copy
+import ctypes
 import logging
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,7 +23,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -30,12 +32,13 @@ Way = Literal["eager", "channels_last", "fused"]
 Run = Callable[[nn.Module], Tensor]  # one pass over some rows
 
 WAYS: tuple[Way, ...] = get_args(Way)
-SAMPLED = 16  # rows that ways are measured on
-MANY = 1000  # passes over so many, where nobody knows how much work there will be
+SAMPLED = 16  # rows that ways are measured on, at most …
+SHARE = 500  # … and one of so many, because all measuring takes the time of about 15 such passes
+UNKNOWN = 16_000  # rows, where nobody knows how many there will be
 
 _CLOSE = 1e-5  # how far logits may be from eager's, of the largest of these
 _ROUNDS, _GAIN = 3, 0.9  # timings of each way; what a way may take of eager's time to be chosen
-_WORTH = 2.0  # seconds of eager passes; measuring takes as long as about 100 rows
+_WORTH = 2.0  # seconds of eager passes
 # oneDNN's ReLU makes NaN 0, and so hides a network that fails; one of this slope does not.
 _SLOPE = 1e-20
 # Functions that give Python the values of a tensor: on others, a network may take another branch.
@@ -86,7 +89,7 @@ def make_form(module: nn.Module, way: Way, run: Run, expected: Tensor) -> nn.Mod
     `run` makes a pass over the rows that these are of.
     """
     try:
-        form: Any = copy.deepcopy(module)  # not nn.Module, whose types know no memory format
+        form: Any = _copy(module)  # not nn.Module, whose types know no memory format
         if way == "fused":
             _fuse(form, run)
         logits = run(form.to(memory_format=torch.channels_last))
@@ -99,6 +102,22 @@ def make_form(module: nn.Module, way: Way, run: Run, expected: Tensor) -> nn.Mod
     except Exception:  # whatever PyTorch or the network's code raises
         _log.info("The network does not run as %s.", way, exc_info=True)
     return None
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """Return a copy with weights of its own that lie in the same memory until they are replaced."""
+    memo: dict[int, Any] = {
+        id(weights): nn.Parameter(weights.detach(), requires_grad=False)
+        for weights in module.parameters()
+    }
+    return copy.deepcopy(module, memo)
+
+
+def release_memory() -> None:
+    """Give freed weights back to the system: glibc keeps the holes that forms leave in its heap."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def _seconds(run: Run, module: nn.Module, clock: Callable[[], float]) -> float:
@@ -160,17 +179,23 @@ def _fuse(form: nn.Module, run: Run) -> None:
     for layer, [(_, output, _), *more] in list(calls.items()):
         if not isinstance(layer, nn.Conv2d) or more:
             continue
-        fused: nn.Module = layer
-        norm = find_reader(output, nn.BatchNorm2d)
-        if isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None:
-            fused = fuse_conv_bn_eval(layer, norm)
+        norm: Any = find_reader(output, nn.BatchNorm2d)
+        if norm is not None and norm.running_mean is not None:
+            layer.weight, layer.bias = fuse_conv_bn_weights(
+                layer.weight,
+                layer.bias,
+                norm.running_mean,
+                norm.running_var,
+                norm.eps,
+                norm.weight,
+                norm.bias,
+            )
             _replace(form, norm, nn.Identity())
             output = calls[norm][0][1]
         relu = find_reader(output, nn.ReLU)
         if relu is not None and _takes_relu(layer):
-            fused = _Rectified(fused)
             _replace(form, relu, nn.Identity())
-        _replace(form, layer, fused)
+            _replace(form, layer, _Rectified(layer))
 
 
 def _replace(form: nn.Module, layer: nn.Module, other: nn.Module) -> None:
@@ -194,10 +219,10 @@ def _takes_relu(layer: nn.Conv2d) -> bool:
 class _Rectified(nn.Module):
     """A convolution and the ReLU behind it, with the weights in oneDNN's own order."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__()
-        self._geometry = layer.padding, layer.stride, layer.dilation, layer.groups
-        reorder = torch._C._nn.mkldnn_reorder_conv2d_weight  # type: ignore[attr-defined]
+        self._geometry: Any = layer.padding, layer.stride, layer.dilation, layer.groups
+        reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight  # type: ignore[attr-defined]
         self._weight = reorder(layer.weight.detach().to_mkldnn(), *self._geometry)
         self._bias = layer.bias
 
