@@ -69,14 +69,9 @@ class Network(Snapshot):
         self._inputs: dict[str | None, Tensor] = {}
         self._stores = False  # whether the current pass is the one whose embeddings are stored
 
-    @property
-    def is_probed(self) -> bool:
-        """Whether it is known how the module runs."""
-        return self.classes is not None
-
     def probe(self, inputs: Any) -> None:
         """Run two rows of a batch to see how the module works, unless that is known."""
-        if self.is_probed:
+        if self.classes is not None:
             return
         with torch.inference_mode(False):  # tensors of inference mode do not count their changes
             sample = clone(first_rows(to_device(inputs, self.device)))

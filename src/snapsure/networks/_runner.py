@@ -101,54 +101,44 @@ class Runner:
         for slot in wanted:
             if slot in self._networks:
                 continue
-            member, epoch = slot
-            base = self._members[member].base(epoch)
-            network = self._take_network(base, free)
-            self._load_into(network.module, slot, has_base=base in self._bases)
-            if base is not None and base not in self._bases:
-                names = network.module.state_dict().keys() - self._members[member].load(epoch)
-                tensors = name_tensors(network.module).items()
-                self._bases[base] = {name: each for name, each in tensors if name in names}
-            network.epoch, network.base, self._networks[slot] = epoch, base, network
-
-    def _take_network(self, base: str | None, free: list[Slot]) -> Network:
-        """Take a network of the same base out of the free ones, or make one in place of another."""
-        free.sort(key=lambda slot: self._networks[slot].base == base)
-        network = self._networks.pop(free.pop()) if free else None
-        if network is not None and network.base == base and not network.is_form:
-            return network
-        network = None  # frees its memory
-        copied = copy_network(self._model, self.device, self._bases.get(base))
-        return Network(copied, self._kappas, self.device)
+            base = self._members[slot[0]].base(slot[1])
+            free.sort(key=lambda other: self._networks[other].base == base)
+            network = self._networks.pop(free.pop()) if free else None
+            if network is None or network.base != base or network.is_form:
+                network = None  # frees its memory
+                network = Network(self._copy(base), self._kappas, self.device)
+            self._load_into(network.module, slot)
+            network.epoch, network.base, self._networks[slot] = slot[1], base, network
 
     def load_eager(self, slot: Slot) -> nn.Module:
         """Return a network with the weights of one member of an epoch, as PyTorch runs it."""
-        module = copy_network(self._model, self.device)
-        self._load_into(module, slot, has_base=False)
+        module = self._copy(self._members[slot[0]].base(slot[1]))
+        self._load_into(module, slot)
         return module
 
     def states(self, epochs: Sequence[int]) -> Iterator[tuple[Slot, dict[str, Tensor]]]:
-        """Yield the weights of every member of each epoch, on the CPU."""
-        known = None
+        """Yield the weights of every member of each epoch, frozen ones too."""
         for slot in self.slots(epochs):
-            base = self._members[slot[0]].base(slot[1])
-            if not known or base != known[0]:
-                module, known = copy_network(self._model, torch.device("cpu")), None
-            self._load_into(module, slot, has_base=known is not None)
-            known = (base,)
-            yield slot, module.state_dict()
+            yield slot, self.load_eager(slot).state_dict()
 
-    def _load_into(self, module: nn.Module, slot: Slot, *, has_base: bool) -> None:
-        """Load a snapshot, which must be the one that was there at the start."""
+    def _copy(self, base: str | None) -> nn.Module:
+        return copy_network(self._model, self.device, self._bases.get(base))
+
+    def _load_into(self, module: nn.Module, slot: Slot) -> None:
+        """Load a snapshot, which must be the one that was there at the start, into a copy."""
         store, epoch = self._members[slot[0]], slot[1]
-        before = store.sha256(epoch)
+        base, before = store.base(epoch), store.sha256(epoch)
         if before == self._hashes[slot]:
-            store.load_into(module, epoch, has_base=has_base)
+            store.load_into(module, epoch, has_base=base in self._bases)
         if not before == store.sha256(epoch) == self._hashes[slot]:
             raise CorruptFile(
                 f"The snapshot of epoch {epoch} in {store.path} must not change while it is in "
                 "use, got another. Start again with the snapshots as they are now."
             )
+        if base is not None and base not in self._bases:
+            names = module.state_dict().keys() - store.load(epoch)
+            tensors = name_tensors(module).items()
+            self._bases[base] = {name: each for name, each in tensors if name in names}
 
     def clear(self) -> None:
         """Free all networks."""

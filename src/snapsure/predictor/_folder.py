@@ -265,7 +265,7 @@ def _write_snapshots(
 
     members: list[dict[str, _File]] = [{} for _ in predictor.snapshots.members]
     frozen: dict[str, Tensor] = {}
-    for member, epoch, state in predictor.networks.states():
+    for (member, epoch), state in predictor.networks.states():
         store = predictor.snapshots.members[member]
         base, trained = store.base(epoch), state.keys()
         if base is not None:

@@ -16,6 +16,7 @@ from snapsure.networks._network import TURN
 from snapsure.networks._runner import (
     Columns,
     Runner,
+    Slot,
     describe_logits,
     group_epochs,
     mean_kappa,
@@ -239,10 +240,9 @@ class Scorer:
         each = [logits[member::members].flatten(0, 1) for member in range(members)]
         return vote(each).reshape(-1, logits.shape[1])
 
-    def states(self) -> Iterator[tuple[int, int, dict[str, Tensor]]]:
+    def states(self) -> Iterator[tuple[Slot, dict[str, Tensor]]]:
         """Yield member, epoch and weights of each snapshot that answers."""
-        for (member, epoch), state in self._runner.states(self.epochs.tolist()):
-            yield member, epoch, state
+        return self._runner.states(self.epochs.tolist())
 
 
 def _concatenate(parts: Sequence[_Part], axis: int) -> _Part:

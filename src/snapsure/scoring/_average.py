@@ -100,20 +100,17 @@ def average_weights(
 def _load_mean(model: nn.Module, store: Snapshots, epochs: list[int]) -> None:
     """Load the mean of the weights of some snapshots."""
     sums: dict[str, Tensor] = {}
-    base = None
-    for epoch in epochs:
-        known, base = base, store.base(epoch)
-        store.load_into(model, epoch, has_base=base == known)
-        for name, value in _floats(model):
-            part = value.cpu().double()  # on the CPU: some accelerators have no float64
-            sums[name] = sums[name].add_(part) if name in sums else part.clone()
-    for name, value in _floats(model):
-        value.copy_(sums[name] / len(epochs))
-
-
-def _floats(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the weights and buffers that have a mean, detached."""
-    return [(name, x) for name, x in model.state_dict().items() if x.is_floating_point()]
+    # On the CPU: some accelerators have no float64.
+    runner = Runner(model, [store], epochs, device=torch.device("cpu"))
+    for _, state in runner.states(epochs):
+        for name, value in state.items():
+            if value.is_floating_point():
+                known = sums.get(name)
+                sums[name] = (
+                    value.to(torch.float64, copy=True) if known is None else known.add_(value)
+                )
+    means = {name: total / len(epochs) for name, total in sums.items()}
+    model.load_state_dict({**state, **means})
 
 
 def _estimate_statistics(model: nn.Module, rows: Rows) -> None:
