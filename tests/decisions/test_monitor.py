@@ -386,7 +386,13 @@ def test_a_refused_batch_changes_nothing():
 @pytest.mark.parametrize(
     ("part", "value"),
     [
+        (None, {"wrong": -0.5}),
+        (None, {"wrong": 1e308}),
+        (None, {"accepted": 1, "seen": 0}),
         ("cuts", {"kappa": [1.0]}),
+        ("cuts", {"gaps": 1}),
+        ("shift_bets", {"crossing": [1, 15, 0.5, 0.5]}),
+        ("risk_bets", {"crossing": [1, 1, 0.5, 0.5]}),
         ("risk_bets", {"log_wealth": [1.0]}),
         ("shift_bets", {"points": -1}),
         ("shift_bets", {"log_wealth": ["1"]}),
@@ -397,7 +403,9 @@ def test_a_damaged_file_is_refused(tmp_path, part, value):
     watch(reference()).save(path)
     content = json.loads(path.read_text())
     del content["sha256"]
-    content[part].update(value)
+    (content if part is None else content[part]).update(value)
+    with refuses(InvalidInput, "`state`", "as_dict", "again"):
+        Monitor.from_dict(content)
     path.write_bytes(_json.text(content))
     with pytest.raises(CorruptFile, match="must be a saved Monitor"):
         Monitor.load(path)

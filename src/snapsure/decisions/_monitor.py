@@ -418,7 +418,13 @@ class Monitor:
     def from_dict(cls, state: Mapping[str, Any]) -> "Monitor":
         """Restore what `as_dict` returned."""
         monitor = cls.__new__(cls)
-        monitor._state = msgspec.convert(state, State)
+        try:
+            monitor._state = msgspec.convert(state, State)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(
+                f"`state` must be what `as_dict` returned, got something else ({error}). Save the "
+                "monitor, or fit the predictor that it is of, again."
+            ) from None
         return monitor
 
     def as_dict(self) -> dict[str, Any]:
@@ -461,6 +467,14 @@ class State(Struct):
         due |= {} if self.cuts is None else {"shift": _CUTS * len(_SHIFT_ODDS)}
         if wealth != due or not due:
             raise ValueError("terms and alarms must not contradict each other")
+        if not 0 <= self.wrong <= self.labelled or self.accepted > self.seen:
+            raise ValueError("counts must not contradict each other")
+        if self.cuts is not None and max(self.cuts.above) >= self.cuts.gaps:
+            raise ValueError("there must be more gaps than lie above a cut")
+        for kind, bets in self.bets.items():
+            questions = 1 if kind == "risk" else _CUTS
+            if bets.crossing is not None and not 0 <= bets.crossing.question < questions:
+                raise ValueError("an alarm must name one of the questions")
 
     @property
     def bets(self) -> "dict[str, Bets]":

@@ -321,7 +321,7 @@ class Predictor:
             If `fit` promised no risk, or the threshold is now None or one for each group.
         """
         threshold, fitted = self.threshold, self.provenance.get("monitor")
-        if fitted is None or threshold is None or threshold.groups is not None:
+        if not isinstance(fitted, dict) or threshold is None or threshold.groups is not None:
             raise InvalidInput(
                 "A predictor must come from `fit` with a risk, and have one threshold, to be "
                 "monitored, got another. Make a Monitor of a threshold and held-out confidences."
