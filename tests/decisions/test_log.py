@@ -51,13 +51,13 @@ def test_words_for_right_and_wrong():
 
 
 def test_what_is_no_log():
-    with refuses(InvalidInput, "`frame`", "'ok'", "score, right"):
+    with refuses(InvalidInput, "The log", "'ok'", "score, right"):
         read_log({"score": [1], "right": [1]}, "score", "ok")
     with refuses(InvalidInput, "'score'", "a number", "'high' in row 1"):
         read_log({"score": ["0.1", "high"]}, "score")
     with refuses(InvalidInput, "'ok'", "1 (right), 0 (wrong)", "'2' in row 0"):
         read_log({"score": [1], "ok": ["2"]}, "score", "ok")
-    with refuses(InvalidInput, "`frame`", "'ok'", "got none"):
+    with refuses(InvalidInput, "The log", "'ok'", "got none"):
         read_log({}, "ok")
     frame = {"score": [1, 2], "ok": ["", None]}
     with refuses(InvalidInput, "'ok'", "1 (right) or 0 (wrong)", "2 rows"):

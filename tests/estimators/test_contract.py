@@ -24,7 +24,7 @@ def test_what_works_on_labels_or_logits_asks_for_no_kappa(make):
     margin = {"margin": [[0.3, 0.4, 0.5]]}
     table = ScoreTable(margin, [[0, 1, 2]], y, logits=logits)
     assert make().fit(table).confidence(table).shape == (3,)
-    with pytest.raises(InvalidInput, match=r"^`name` must be one of margin, got 'softmax'"):
+    with pytest.raises(InvalidInput, match=r"^`kappa` must be .* has, margin, got 'softmax'"):
         Final().fit(table)
 
 

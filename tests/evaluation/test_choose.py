@@ -96,7 +96,9 @@ def test_several_kappas_compete_and_are_compared_with_the_final_first_one():
     choice = choose(table, kappa=names[:2], risk=0.3)
     assert {row.kappa for row in choice.candidates} == {"softmax", "better"}
     assert (choice.kappa, choice.reference) == ("better", "softmax")
-    assert choice.reason.startswith(f"{choice.method} of better ranks right from wrong better than")
+    assert choice.reason.startswith(
+        f"{choice.method} of better ranks right above wrong better than"
+    )
     expected = choice.estimator.fit(table.rows(choice.learn), "better").confidence(table)
     np.testing.assert_array_equal(choice.confidence(table), expected)
     alone = choose(table, risk=0.4)
@@ -107,7 +109,7 @@ def test_several_kappas_compete_and_are_compared_with_the_final_first_one():
     lost = replace(choice, method="final", kappa="softmax", reference="better", reason="so")
     lost = replace(lost, estimator=Final().fit(table, "softmax")).promise(table, 0.3)
     assert (lost.method, lost.kappa) == ("final", "better")
-    assert lost.reason.startswith("so; but all 2000 examples can test the final better and half")
+    assert lost.reason.startswith("so; but all 2000 examples can test the final better, and half")
     with pytest.raises(InvalidInput, match=r"`kappa` must name at least one κ, got none. Choose"):
         choose(table, kappa=[])
 
@@ -148,7 +150,7 @@ def test_what_cannot_be_paid_for_or_is_not_there():
         (
             "softmax",
             None,
-            "`name` must be one of mc, got 'softmax'",
+            "`kappa` must be one that the table has, mc, got 'softmax'",
         ),
     ):
         with pytest.raises(InvalidInput, match=sentence):
@@ -222,7 +224,7 @@ def test_all_examples_test_the_final_softmax_and_it_is_deployed_where_it_accepts
     table, found = worse
     choice = found.promise(table, 0.3, 0.1)
     assert (choice.method, choice.threshold.delta, choice.threshold.n) == ("final", 0.1, 900)
-    assert choice.reason.startswith("so; but all 900 examples can test the final softmax and half")
+    assert choice.reason.startswith("so; but all 900 examples can test the final softmax, and half")
     final = table.kappa("softmax")[-1]
     threshold = Threshold.at_risk(final, table.errors, 0.3, 0.8 * 0.1)
     accepted = choice.threshold.accepts(choice.confidence(table))
@@ -274,6 +276,7 @@ def test_the_smallest_risk_of_both(worse):
     by_final = Threshold.at_risk(final, table.errors, "smallest", 0.8 * 0.1)
     assert by_final.risk < by_method.risk
     assert (choice.method, choice.threshold.risk) == ("final", by_final.risk)
+    assert f"{by_final.risk:.3g} instead of {by_method.risk:.3g}" in choice.reason
     with pytest.raises(Infeasible) as caught:
         found.promise(table, 1e-4, 0.1)
     assert caught.value.possible == choice.threshold.risk

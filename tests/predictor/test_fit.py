@@ -26,7 +26,7 @@ def table_of(n, *, noise_at_end, snapshots=12, seed=0):
 def test_several_snapshots_where_they_help():
     choice = choose_estimator(table_of(3000, noise_at_end=1.5), "softmax", None, 0)
     assert isinstance(choice.estimator, LES)
-    assert choice.reason.startswith("LES ranks right from wrong better than the final softmax")
+    assert choice.reason.startswith("LES ranks right above wrong better than the final softmax")
     assert choice.candidates[0].method == "LES"
     assert len(choice.candidates) == 6
 
@@ -115,7 +115,7 @@ def test_refusals(deployed, tmp_path):
         other.save(digits.model(), epoch)
     with pytest.raises(InvalidInput, match="must be those that the table was scored with"):
         Predictor.fit(digits.model(), other, table)
-    with pytest.raises(InvalidInput, match="`name` must be one of softmax, got 'margin'"):
+    with pytest.raises(InvalidInput, match=r"`kappa` must be .* has, softmax, got 'margin'"):
         Predictor.fit(digits.model(), digits.store, table, kappa="margin")
     with pytest.raises(InvalidInput, match="`passes` must be a whole number ≥ 1"):
         Predictor.fit(digits.model(), digits.store, table, passes=0)

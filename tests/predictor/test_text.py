@@ -70,6 +70,8 @@ def test_texts_are_answered_as_what_the_tokenizer_returns(store, theirs):
         many = predictor(TEXTS * 100)  # in several batches
         assert np.allclose(many.confidence, np.tile(expected.confidence, 100))
         assert predictor(own_tokenizer(TEXTS)).label.tolist() == expected.label.tolist()
+        with refuses(InvalidInput, "`tokenizer`", "'bert'", "from_pretrained"):
+            Predictor(Words(), store, AES(), tokenizer="bert")
         with refuses(InvalidInput, "`batch`", "list of texts, got 'lost'", "[text]"):
             predictor("lost")
 

@@ -425,6 +425,8 @@ def test_refusals(table, arguments, facts):
 
 
 def test_refusals_of_tables_and_paths(table, tmp_path):
+    with pytest.raises(InvalidInput, match=r"ScoreTable, got str.*ScoreTable.open"):
+        Report("scores")
     with pytest.raises(InvalidInput, match=r"`tables`.*got none"):
         Report({})
     with pytest.raises(InvalidInput, match=f"`path` must be a file, got the folder {tmp_path}"):

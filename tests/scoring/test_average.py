@@ -234,7 +234,7 @@ def test_refusals(trained, tmp_path):
         "`snapshots` must be of one training, got an ensemble of 2"
     )
     assert not (tmp_path / "new").exists()
-    said = scoring_refusal(normalising(), store, torch.randn(9, 4), average=True)
+    said = scoring_refusal(normalising(), "none", torch.randn(9, 4), average=True)  # at once
     assert said.startswith("`reference` must be training examples where the model has batch norm")
     linear = nn.Linear(4, 3)
     wrong = refusal(nn.Sequential(linear), store)

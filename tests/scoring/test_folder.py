@@ -225,7 +225,7 @@ def test_the_device_is_chosen_or_refused(store, tmp_path):
     on_cpu = scored(store, None, executor=LocalExecutor(device="cpu"))
     assert np.array_equal(on_cpu.kappa("softmax"), scored(store, None).kappa("softmax"))
     said = refusal(lambda: LocalExecutor(device="abacus"))
-    assert said.startswith("`device` must be one that PyTorch has here, got 'abacus' (")
+    assert said.startswith("`device` must be one that PyTorch has here, got 'abacus'")
     assert "Choose cpu" in said
 
 
@@ -273,7 +273,7 @@ def test_names_of_classes_are_told_how_to_become_numbers(store):
     names = np.array(["cat", "dog"] * 350)
     for labels in (names, names.tolist(), names.astype(object)):
         assert refusal(lambda labels=labels: scored(store, None, (X, labels))).startswith(
-            "`labels of data` must hold class numbers (0, 1, …), got names such as 'cat'"
+            "`labels` of `data` must hold class numbers (0, 1, …), got names such as 'cat'"
         )
 
 

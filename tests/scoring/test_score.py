@@ -1,6 +1,7 @@
 """The engine on a really trained network, against direct, slow, plain references."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -433,7 +434,7 @@ def refusal(digits, kind=InvalidInput, model=None, store=None, data=None, kappas
             model or digits.model(),
             store or digits.store,
             digits.test if data is None else data,
-            kappas or [SoftmaxResponse()],
+            kappas,
             out=out,
             progress=False,
         )
@@ -443,10 +444,10 @@ def refusal(digits, kind=InvalidInput, model=None, store=None, data=None, kappas
 def test_data_whose_rows_do_not_line_up(digits):
     pairs = Pairs(*digits.test)
     assert refusal(digits, data=DataLoader(pairs, shuffle=True)).startswith(
-        "`data` must give its rows in a fixed order, got a DataLoader with RandomSampler"
+        "`data` must give its examples in a fixed order, got a DataLoader with RandomSampler"
     )
     assert refusal(digits, data=DataLoader(pairs, batch_size=64, drop_last=True)).startswith(
-        "`data` must keep every row, got a DataLoader with drop_last=True"
+        "`data` must keep every example, got a DataLoader with drop_last=True"
     )
     assert refusal(digits, data=Noisy(*digits.test)).startswith(
         "`data` must give the same rows at every pass, got other values at the second reading"
@@ -601,10 +602,12 @@ def test_kappas_that_do_not_go_together(digits, other_digits):
         "`kappas` must have different names, got ['softmax', 'softmax']"
     )
     assert refusal(digits, kappas=["softmax"]).startswith(
-        "`kappas` must be κ functions, got ['softmax']"
+        "`kappas` must be κ functions, got 'softmax'"
     )
+    for one in ("entropy", digits.test[1]):  # not letter by letter, and not every label
+        assert re.search("got .{,60} Pass .*\\(inputs, labels\\)", refusal(digits, kappas=one))
     with pytest.raises(InvalidInput, match="`stores` must name at least 2 members, got 1"):
-        Ensemble([digits.store])
+        Ensemble(str(digits.store.path))
 
 
 def test_members_with_other_epochs(digits, tmp_path):
@@ -666,7 +669,7 @@ def test_inputs_that_the_network_does_not_take_are_told(tmp_path):
     assert said.startswith(
         "`data` must be what the network takes, got torch.float32 of shape (10, 4)"
     )
-    assert said.endswith("Pass inputs as in training, with the rows on the first axis.")
+    assert said.endswith("Pass inputs as in training, with the examples on the first axis.")
     for dtype in (torch.int64, torch.float64, torch.float16):
         said = told(torch.zeros(10, 3, dtype=dtype))
         assert said.startswith(

@@ -431,6 +431,8 @@ def test_a_file_is_no_folder(tmp_path):
     torch.save(weights(1), tmp_path / "epoch-1.pt")
     with refuses(InvalidInput, "`folder`", ".ckpt", "checkpoint-*", "got a file", tmp_path):
         SnapshotStore.adopt(tmp_path / "epoch-1.pt")
+    with refuses(InvalidInput, "`snapshots`", tmp_path, "is a file, not a folder"):
+        score(network(), tmp_path / "epoch-1.pt", torch.ones(1, 2))
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,8 @@ def test_wrong_arguments(store):
         store.save(nn.ReLU(), 1)
     with refuses(InvalidInput, "`dtype`", "got 'int8'"):
         store.save(network(), 1, dtype="int8")
+    with refuses(InvalidInput, "`dtype`", "got 'int8'"):
+        Recorder(store, dtype="int8")  # before a first epoch is trained
     assert store.epochs == []
 
 

@@ -71,8 +71,8 @@ def _load_file(spec: str, option: str) -> Any:
         why = str(error).partition("\n")[0]
         way = "np.savez(path, x=…, y=…)" if is_packed else "np.save(path, x)"
         raise InvalidInput(
-            f"{option} must be a complete {path.suffix} file, got {spec} ({why}). Write it by "
-            f"{way}."
+            f"{option} must be a complete {path.suffix} file, got {spec} ({why}). Check the "
+            f"path, or write it by {way}."
         ) from None
 
 
@@ -93,14 +93,16 @@ def read_columns(path: Path, option: str) -> dict[str, list[str]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file, strict=True))
     except (OSError, ValueError, csv.Error) as error:
+        why = getattr(error, "strerror", None) or error
         raise InvalidInput(
-            f"{option} must be a .csv file, got {path} ({error}). Check it."
+            f"{option} must be a .csv file, got {path} ({why}). Check the path and its content."
         ) from None
     for i, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
             raise InvalidInput(
                 f"{option} must have as many cells in every row as names in its first row, "
-                f"{len(rows[0])}, got {len(row)} in row {i} of {path}. Check it."
+                f"{len(rows[0])}, got {len(row)} in row {i} of {path}. Separate cells by "
+                "commas, and quote cells that have some."
             )
     names = rows[0] if rows else []
     repeated = [name for name, count in Counter(names).items() if count > 1]

@@ -48,6 +48,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Choose a method within so many passes, promise an error limit, and save what to deploy."""
+    from snapsure.estimators.registry import AVERAGED
     from snapsure.predictor import Predictor
     from snapsure.table import ScoreTable
 
@@ -84,7 +85,9 @@ def fit(
         typer.echo(json.dumps(content))
         return
     count = "one forward pass" if predictor.passes == 1 else f"{predictor.passes} forward passes"
-    typer.echo(f"{predictor.estimator!r}, {count} per answer")
+    is_averaged = predictor.provenance.get("method") == AVERAGED
+    method = AVERAGED if is_averaged else repr(predictor.estimator)
+    typer.echo(f"{method}, {count} per answer")
     typer.echo(f"Why: {predictor.reason}.")
     if threshold is None or threshold.risk is None:
         typer.echo(

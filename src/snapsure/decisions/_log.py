@@ -41,7 +41,7 @@ def read_log(
             known = getattr(frame, "columns", frame if isinstance(frame, Mapping) else ())
             names = ", ".join(map(str, known)) or "none"
             raise InvalidInput(
-                f"`frame` must have the column {name!r}, got {names}. Name a column that is there."
+                f"The log must have the column {name!r}, got {names}. Name a column that is there."
             ) from None
         if n is not None and len(cells) != n:
             raise InvalidInput(

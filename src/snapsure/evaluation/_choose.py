@@ -125,10 +125,12 @@ class Choice:
             chosen, threshold = self._deploy_final(table, for_final), for_final
             if (self.method, self.kappa) != (FINAL, self.reference):
                 other = name_reference(self.method, self.kappa)
+                gets = f"accepts {by_final:.1%} at this risk instead of {by_method:.1%}"
+                if limit == SMALLEST and for_method is not None:
+                    gets = f"can promise {for_final.risk:.3g} instead of {for_method.risk:.3g}"
                 reason = (
                     f"{self.reason}; but all {table.errors.size} examples can test the final "
-                    f"{self.reference} and half of them {other}: it accepts {by_final:.1%} at "
-                    f"this risk instead of {by_method:.1%}"
+                    f"{self.reference}, and half of them {other}: the final {self.reference} {gets}"
                 )
                 chosen = replace(chosen, reason=reason)
         else:
@@ -358,7 +360,7 @@ def _write_reason(board: Board, row: Result, passes: int | None) -> str:
         return "one pass" if round(one.passes) == 1 else f"{one.passes:.0f} passes"
 
     if row is not reference:
-        claim = "answer better" if row.method == AVERAGED else "ranks right from wrong better"
+        claim = "answer better" if row.method == AVERAGED else "ranks right above wrong better"
         area, before = (1e3 * getattr(one, board.metric) for one in (row, reference))
         reason = (
             f"{name(row)} {claim} than {final} on these examples: {board.measure} × 10³ {area:.2f} "

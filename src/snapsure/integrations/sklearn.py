@@ -55,7 +55,7 @@ class SelectiveEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
 
     `fit` trains the classifier on some of the examples and holds the others out. These choose how
     to compute the confidence from its stages (from the final one, unless AES, LES, PES or an
-    earlier stage ranks right from wrong significantly better), turn it into a probability, and,
+    earlier stage ranks right above wrong significantly better), turn it into a probability, and,
     with `risk`, set the threshold, on a half of them that nothing else has used.
 
     Parameters

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,13 @@ class Rows(ABC):
             return _Stream(data, name) if streams else _Loaded(data, name)
         if type(data).__module__.startswith("datasets."):
             raise InvalidInput(
-                f"`{name}` must define how rows become batches, got a data set of Hugging Face. "
-                "Pass trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn."
+                f"`{name}` must define how examples become batches, got a data set of Hugging "
+                "Face. Pass trainer.get_eval_dataloader(), or a DataLoader of it with a collate_fn."
+            )
+        if isinstance(data, str | Path | Iterator):
+            raise InvalidInput(
+                f"`{name}` must be read once for each group of snapshots, got "
+                f"{type(data).__name__}. Pass arrays, (inputs, labels), a Dataset or a DataLoader."
             )
         return _Arrays(data, name, size)
 
@@ -153,13 +159,14 @@ class _Loaded(Rows):
         plain = type(batches) is BatchSampler  # not a sampler of the user's own
         if not plain or not isinstance(batches.sampler, SequentialSampler):
             raise InvalidInput(
-                f"`{name}` must give its rows in a fixed order, got a DataLoader with "
+                f"`{name}` must give its examples in a fixed order, got a DataLoader with "
                 f"{type(batches.sampler if plain else batches or loader.sampler).__name__}. "
                 "Make it with shuffle=False and no sampler, or pass the data set itself."
             )
         if batches.drop_last:
             raise InvalidInput(
-                f"`{name}` must keep every row, got a DataLoader with drop_last=True. Leave it out."
+                f"`{name}` must keep every example, got a DataLoader with drop_last=True. Leave "
+                "it out."
             )
         self._loader = loader
         super().__init__(name, len(loader.dataset), batches.batch_size)  # type: ignore[arg-type]
@@ -262,14 +269,14 @@ class _Arrays(Rows):
         sizes = [len(leaf) for leaf in tree_leaves(self._inputs, is_leaf=is_words)]
         if len({*sizes}) != 1:
             raise InvalidInput(
-                f"`{name}` must have as many rows in each of its inputs, got "
-                f"{', '.join(map(str, sizes)) or 'no inputs'}. Pass all from the same rows."
+                f"`{name}` must have as many examples in each of its inputs, got "
+                f"{', '.join(map(str, sizes)) or 'no inputs'}. Pass all for the same examples."
             )
         n = sizes[0]
         if self._labels is not None and len(self._labels) != n:
             raise InvalidInput(
                 f"`{name}` must give one label per example, got {len(self._labels)} labels for "
-                f"{n} examples. Pass both from the same rows."
+                f"{n} examples. Pass both for the same examples."
             )
         super().__init__(name, n, batch_size)
 
@@ -336,7 +343,7 @@ def refuse_infinite(inputs: Any, name: str, start: int = 0) -> None:
                 row = start + int(bad.nonzero()[0])
                 raise InvalidInput(
                     f"`{name}` must be finite, got NaN or infinity in row {row}. Drop or impute "
-                    "such rows."
+                    "such examples."
                 )
 
 
@@ -385,8 +392,8 @@ def _read_array(value: Any, name: str) -> Any:
     array = value if isinstance(value, Tensor) else _validate.numbers(value, name)
     if not array.ndim:
         raise InvalidInput(
-            f"`{name}` must have its rows on the first axis, got a single number. Pass an array "
-            "(rows, …): np.array(x)."
+            f"`{name}` must have its examples on the first axis, got a single number. Pass an "
+            "array (examples, …): np.array(x), or a DataLoader of examples one by one."
         )
     return array
 
@@ -403,7 +410,7 @@ def _to_tensor(value: Any) -> Any:
 
 
 def _read_labels(value: Any, name: str) -> Ints:
-    labels = _validate.class_numbers(value, f"labels of {name}")
+    labels = _validate.class_numbers(value, f"labels` of `{name}")
     if labels.ndim == 1:
         return labels
     remedy = "Pass class numbers."
@@ -421,7 +428,7 @@ def _read_labels(value: Any, name: str) -> Ints:
                 "at a time, as yes or no: two logits, and its column as labels."
             )
     raise InvalidInput(
-        f"`labels of {name}` must be one class number per example, got shape {labels.shape}. "
+        f"`labels` of `{name}` must be one class number per example, got shape {labels.shape}. "
         f"{remedy}"
     )
 

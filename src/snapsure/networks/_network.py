@@ -353,12 +353,14 @@ def refused_inputs(
     tensors = () if model is None else model.parameters()
     weights = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
 
-    remedy = "Pass inputs as in training, with the rows on the first axis."
+    remedy = "Pass inputs as in training, with the examples on the first axis."
     if "indices" in first and "Long" in first:
         remedy = "Convert ids to whole numbers: x.long()."
     elif _ABOUT_TYPES.search(first) and {leaf.dtype for leaf in leaves} - {*weights[:1]}:
         kind = weights[0] if weights else torch.float32
-        remedy = f"Convert them to the type of its weights, x.to({kind}), scaled as in training."
+        remedy = (
+            f"Convert the inputs to the type of its weights, x.to({kind}), scaled as in training."
+        )
     return InvalidInput(
         f"`{name}` must be what the network takes, got {got or type(inputs).__name__}, on which it "
         f"failed ({first}). {remedy}"
@@ -416,9 +418,11 @@ def find_device(name: str | torch.device | None) -> torch.device | None:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first, _, _ = str(error).partition("\n")
+        why = "" if first.startswith("Expected one of") else f" ({first})"  # of a list of twenty
         raise InvalidInput(
-            f"`device` must be one that PyTorch has here, got {str(name)!r} "
-            f"({str(error).splitlines()[0]}). Choose cpu, or leave it out for the best there is."
+            f"`device` must be one that PyTorch has here, got {str(name)!r}{why}. Choose cpu, cuda "
+            "or mps, or leave it out for the best there is."
         ) from None
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snapsure._types import Floats, Ints
+from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
 from snapsure.kappas._logits import Logits
 from snapsure.networks._data import BATCH, Digest, Rows, is_words, refuse_infinite, row_count
@@ -86,6 +87,11 @@ class Scorer:
     ) -> None:
         self.model, self._members, self._kappa = unwrap(model), snapshots.members, kappa
         self._needs, self.check_inputs = needs, check_inputs
+        if tokenizer is not None and not callable(tokenizer):
+            raise InvalidInput(
+                f"`tokenizer` must be a tokenizer or a function of texts, got {tokenizer!r}. Load "
+                "it first: AutoTokenizer.from_pretrained(name)."
+            )
         self._tokenizer = tokenizer
         self._watches = bool(kappa.sampling or kappa.layers)
         self.epochs = np.array(epochs)

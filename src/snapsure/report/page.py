@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from snapsure import _files, _validate
 from snapsure.errors import InvalidInput
+from snapsure.estimators._base import refuse_no_table
 from snapsure.estimators.registry import FINAL
 from snapsure.evaluation import Comparison, choose
 from snapsure.report.advice import recommend, summarise
@@ -89,7 +90,10 @@ class Report:
         title: str = "Which predictions can be trusted?",
         seed: int = 0,
     ) -> None:
-        named = {"": tables} if isinstance(tables, ScoreTable) else dict(tables)
+        if not isinstance(tables, Mapping):
+            refuse_no_table(tables)
+            tables = {"": tables}
+        named = dict(tables)
         if not named:
             raise InvalidInput(
                 "`tables` must hold at least one table, got none. Pass a ScoreTable."

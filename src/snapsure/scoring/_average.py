@@ -85,16 +85,22 @@ def average_weights(
     epochs = np.array(store.epochs)
     chosen = epochs[choose(epochs, epochs.size, _validate.share(start, "start"))]
     averaged = copy_network(model)
-    normalises = any(isinstance(module, _BatchNorm) for module in averaged.modules())
+    needs_reference = check_reference(averaged, reference)
+    _load_mean(averaged, store, chosen.tolist())
+    if needs_reference:
+        _estimate_statistics(averaged, Rows.of(reference, "reference"))
+    return averaged
+
+
+def check_reference(model: nn.Module, reference: Any) -> bool:
+    """Return whether averaged weights need training examples, and refuse to be without."""
+    normalises = any(isinstance(module, _BatchNorm) for module in model.modules())
     if normalises and reference is None:
         raise InvalidInput(
             "`reference` must be training examples where the model has batch normalisation, got "
-            "none. Pass some: averaged weights need new statistics."
+            "none. Pass some (--reference train.npz): averaged weights need new statistics."
         )
-    _load_mean(averaged, store, chosen.tolist())
-    if normalises:
-        _estimate_statistics(averaged, Rows.of(reference, "reference"))
-    return averaged
+    return normalises
 
 
 def _load_mean(model: nn.Module, store: Snapshots, epochs: list[int]) -> None:

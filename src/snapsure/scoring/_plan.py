@@ -32,6 +32,7 @@ from snapsure.networks._trace import clone
 from snapsure.networks._ways import Speed, Way, read_way
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots, refuse_empty
+from snapsure.snapshots._weights import list_some
 from snapsure.table._pieces import (
     TABLE,
     Layout,
@@ -306,8 +307,10 @@ def list_kappas(kappas: Kappa | Sequence[Kappa] | None) -> list[Kappa]:
         return [SoftmaxResponse()]
     wanted = [kappas] if isinstance(kappas, Kappa) else list(kappas)
     if not wanted or not all(isinstance(kappa, Kappa) for kappa in wanted):
+        got = repr(kappas) if isinstance(kappas, str) else list_some([repr(one) for one in wanted])
         raise InvalidInput(
-            f"`kappas` must be κ functions, got {wanted!r}. Pass for example [SoftmaxResponse()]."
+            f"`kappas` must be κ functions, got {got or 'none'}. Pass for example "
+            "[SoftmaxResponse()]; labels belong to the data: (inputs, labels)."
         )
     names = [kappa.name for kappa in wanted]
     if len({*names}) < len(names):

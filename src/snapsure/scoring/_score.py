@@ -17,7 +17,7 @@ from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
 from snapsure.networks._network import Output, adapt_output, refuse_no_network
 from snapsure.networks._ways import Speed
-from snapsure.scoring._average import add_average
+from snapsure.scoring._average import add_average, check_reference
 from snapsure.scoring._executor import Executor, LocalExecutor
 from snapsure.scoring._plan import LOCK, Plan, make_plan
 from snapsure.snapshots._base import Snapshots
@@ -131,6 +131,8 @@ def score(
     _validate.choice(speed, get_args(Speed), "speed")
     refuse_no_network(model)
     model = adapt_output(model, output)
+    if average:
+        check_reference(model, reference)
     with ExitStack() as stack:
         if out is None:
             out = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapsure-"))
@@ -227,7 +229,7 @@ def bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("rows ·"),
+        TextColumn("·"),
         TimeRemainingColumn(),
     )
     # In a notebook without ipywidgets, Rich would warn; as text, the bar appears once at the end.

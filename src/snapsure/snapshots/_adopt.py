@@ -262,7 +262,7 @@ def _find_checkpoints(folder: Path) -> list[Checkpoint]:
 def describe_content(folder: Path) -> str:
     """Say what a folder without checkpoints has instead."""
     if not folder.is_dir():
-        return ", which does not exist"
+        return ", which is a file, not a folder" if folder.exists() else ", which does not exist"
     names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir())
     return f", which has {_weights.list_some(names) or 'nothing'} in it"
 

@@ -34,6 +34,7 @@ class Ensemble(Snapshots):
     """
 
     def __init__(self, stores: Sequence[Snapshots | str | Path]) -> None:
+        stores = [stores] if isinstance(stores, str | Path) else stores
         self._members = [open_snapshots(store) for store in stores]
         if len(self._members) < 2:
             raise InvalidInput(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from snapsure._types import Precision
 from snapsure.errors import InvalidInput
 from snapsure.snapshots._schedule import EveryEpoch, Schedule
-from snapsure.snapshots._store import SnapshotStore, is_writer
+from snapsure.snapshots._store import SnapshotStore, check_precision, is_writer
 
 
 class Recorder:
@@ -56,6 +56,7 @@ class Recorder:
                 f"`store` must be a SnapshotStore or a folder, got {type(store).__name__}. "
                 "Snapshots of other tools are read-only; record into a new folder."
             )
+        check_precision(dtype)
         store.check_writable()
         self.store = store
         self.schedule = EveryEpoch() if schedule is None else schedule

@@ -177,10 +177,7 @@ class SnapshotStore(Snapshots):
             raise InvalidInput(
                 f"`epoch` must be less than 2**63, got {number}. Use smaller numbers."
             )
-        if dtype is not None and dtype not in _DTYPES:
-            raise InvalidInput(
-                f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}. Choose one, or None."
-            )
+        check_precision(dtype)
         part, base = _weights.select_trained(model_or_state_dict, trainable_only)
         state = _weights.get_state(part, trust=trust)
         with self._writing() as (lock, entries):
@@ -358,6 +355,14 @@ class SnapshotStore(Snapshots):
         raise CorruptFile(
             f"Snapshot of epoch {epoch} ({path}) must be as it was saved, got {got}. Restore it "
             "from a copy, or `.remove` it."
+        )
+
+
+def check_precision(dtype: Precision | None) -> None:
+    """Refuse a type that snapshots are not saved in."""
+    if dtype is not None and dtype not in _DTYPES:
+        raise InvalidInput(
+            f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}. Choose one, or None."
         )
 
 

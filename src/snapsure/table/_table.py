@@ -269,7 +269,7 @@ class ScoreTable:
         """Return κ of every snapshot, (T, n), by name."""
         if name not in self._kappas:
             raise InvalidInput(
-                f"`name` must be one of {', '.join(self.names)}, got {name!r}. "
+                f"`kappa` must be one that the table has, {', '.join(self.names)}, got {name!r}. "
                 "Choose one of these, or score that κ first."
             )
         return self._kappas[name]
