@@ -72,8 +72,11 @@ def test_a_part_that_is_not_there_is_refused(store, output):
     for kind, got in (("tuple", "tuple of 2"), ("dict", "dict with 'features', 'out'")):
         with refuses(InvalidInput, "`output`", repr(output), got):
             score(Wrapped(WRAPS[kind][0]), store, X, output=output, progress=False)
-    with refuses(InvalidInput, "`output`", "got [0]", "output=0"):
-        score(Wrapped(), store, X, output=[0], progress=False)
+    with refuses(InvalidInput, "`output`", str(10**30), "Name another"):
+        score(Wrapped(), store, X, output=10**30, progress=False)
+    for wrong in ([0], True):  # a saved predictor has True for a function
+        with refuses(InvalidInput, "`output`", f"got {wrong}", "output=0"):
+            score(Wrapped(), store, X, output=wrong, progress=False)
 
 
 @pytest.mark.parametrize(

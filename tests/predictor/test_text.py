@@ -109,6 +109,22 @@ def test_a_function_for_the_output_is_passed_again(store, tmp_path):
         Predictor.load(folder, Words(), output=lambda o: -o[0])
 
 
+@pytest.mark.parametrize("change", [lambda texts: texts[1:], lambda texts: [*texts, "one more"]])
+def test_a_tokenizer_gives_one_row_per_text(store, change):
+    def tokenizer(texts):
+        return own_tokenizer(change(texts))
+
+    predictor = Predictor(Words(), store, AES(), output=0, tokenizer=tokenizer)
+    with refuses(InvalidInput, "`tokenizer`", "one row per text", "for 3"):
+        predictor(TEXTS)
+
+
+def test_what_is_no_text_is_refused(store):
+    predictor = Predictor(Words(), store, AES(), output=0, tokenizer=own_tokenizer)
+    with refuses(InvalidInput, "`batch`", "None in row 300", "Drop"):
+        predictor([*TEXTS * 100, None])
+
+
 def test_fit_takes_texts_names_and_the_output(store):
     texts = [TEXTS[i % 3] + " card" * (i % 7) for i in range(300)]
     y = torch.arange(300) % 2

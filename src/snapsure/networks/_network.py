@@ -239,7 +239,7 @@ def adapt_output(model: nn.Module, output: Output | None) -> nn.Module:
     """Return the model with logits taken out of what it returns; it shares all weights."""
     if output is None:
         return model
-    if not isinstance(output, str | int) and not callable(output):
+    if isinstance(output, bool) or not (isinstance(output, str | int) or callable(output)):
         raise InvalidInput(
             f"`output` must be a name, an index or a function, got {output!r}. Write "
             'output="logits", output=0 or output=lambda o: o[0].'
@@ -267,7 +267,7 @@ class _Take:
             if isinstance(self.output, str) and not isinstance(result, Mapping):
                 return getattr(result, self.output)
             return result[self.output]
-        except (KeyError, IndexError, AttributeError, TypeError):
+        except (KeyError, IndexError, AttributeError, TypeError, ValueError):
             raise InvalidInput(
                 f"`output` must name a part of what the model returns, got {self.output!r} for "
                 f"{_describe_output(result)}. Name another."

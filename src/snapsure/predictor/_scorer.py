@@ -181,7 +181,7 @@ class Scorer:
 
     def _score(self, inputs: Any, y_hat: Ints | None, epochs: Sequence[int], row: int) -> _Part:
         """Score one batch, whose first input is number `row`, with snapshots that are loaded."""
-        inputs = self.tokenize(inputs)
+        inputs = self.tokenize(inputs, row)
         if self.check_inputs:
             refuse_infinite(inputs, "batch", row)
         device = self.device.type
@@ -198,7 +198,7 @@ class Scorer:
         labels = np.stack([column["labels"] for column in columns])
         return _Part(kappa, labels, None, columns[0].get("final"))
 
-    def tokenize(self, inputs: Any) -> Any:
+    def tokenize(self, inputs: Any, row: int = 0) -> Any:
         """Turn texts into what the network takes; other inputs, and those it takes, stay."""
         if self._tokenizer is None or not is_words(inputs):
             return inputs
@@ -207,8 +207,20 @@ class Scorer:
             options = {"padding": True, "return_tensors": "pt"}
             # Those without a limit have a number that nobody writes, and warn.
             options["truncation"] = self._tokenizer.model_max_length < 1 << 30
+        missing = [row for row, text in enumerate(inputs) if not isinstance(text, str)]
+        if missing:
+            raise InvalidInput(
+                f"`batch` must hold texts alone, got {inputs[missing[0]]!r} in row "
+                f"{row + missing[0]}. Drop or correct it."
+            )
         made = self._tokenizer(list(inputs), **options)
-        return next(Rows.of((made, None), "tokenizer", batch_size=len(inputs)).batches())[0]
+        rows = Rows.of((made, None), "tokenizer", batch_size=len(inputs))
+        if rows.n != len(inputs):
+            raise InvalidInput(
+                f"`tokenizer` must return one row per text, got {rows.n} for {len(inputs)}. "
+                "Correct it."
+            )
+        return next(rows.batches())[0]
 
     @property
     def tokenizer_digest(self) -> str | None:
