@@ -86,6 +86,8 @@ def test_a_folder_knows_the_tokenizer_but_does_not_hold_it(store, theirs, tmp_pa
     without = Predictor.load(folder, Words())
     with refuses(InvalidInput, "`batch`", "got strings", "tokenizer=tokenizer", ".load"):
         without(TEXTS)
+    with refuses(InvalidInput, "`batch`", "got strings", "tokenizer=tokenizer", ".load"):
+        without({"text": TEXTS})
     assert np.allclose(without(own_tokenizer(TEXTS)).confidence, saved(TEXTS).confidence)
     with pytest.warns(UserWarning, match="tokenizer returns something else"):
         Predictor.load(folder, Words(), tokenizer=lambda texts: own_tokenizer(["my", *texts[1:]]))

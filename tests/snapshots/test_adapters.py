@@ -270,3 +270,5 @@ def test_prompts_are_recorded_and_not_adopted(tmp_path):
     store.save(model, 1)
     assert any("prompt" in name for name in store.load(1))
     store.load_into(make_model(config=model.peft_config["default"]), 1)
+    with refuses(WrongArchitecture, "adapters of peft", "get_peft_model"):
+        store.load_into(make_base(), 1)

@@ -244,7 +244,7 @@ class Runner:
             refuse_unusual(inputs, self._name)
             if isinstance(error, InvalidInput):
                 refuse_infinite(inputs, self._name, row)
-            elif is_words(inputs):
+            elif any(map(is_words, tree_leaves(inputs, is_leaf=is_words))):
                 raise InvalidInput(
                     f"`{self._name}` must be what the network takes, got strings, on which it "
                     f"failed ({error}). Pass what your tokenizer returns (tokenizer(texts, "

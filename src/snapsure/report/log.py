@@ -60,7 +60,7 @@ def render_log(
         is_final=False,
         summary=[
             Bar("accepted", share, percent(share), charts.GREEN),
-            Bar("sent to review", 1 - share, percent(1 - share), charts.GUIDE),
+            Bar("sent to review", 1 - share, percent(1 - round(share, 3)), charts.GUIDE),
         ],
         chapters=[("log", "", [("What accepting the surest answers does", blocks)])],
         made=dict(origin or {}),

@@ -516,6 +516,16 @@ def load_strictly(
 
 def _suggest_part(own: list[str], names: list[str]) -> str:
     """Suggest which model to pass, where one of model and snapshot may be a part of the other."""
+    # A PeftModel's names, such as base_model.model.fc.lora_A.default.weight.
+    has, takes = (
+        any(name.startswith("base_model.") and ".default." in name for name in some)
+        for some in (names, own)
+    )
+    if has and not takes:
+        return (
+            "The snapshot has adapters of peft. Pass the base with adapters, as in training: "
+            "peft.get_peft_model(base, config)."
+        )
     within, around = _find_prefixes(names, own), _find_prefixes(own, names)
     if len(within) == 1 and within[0]:
         return (
