@@ -1,4 +1,4 @@
-"""What users may write outside the package: a κ, an estimator, an executor, a schedule.
+"""What users may write outside the package: κ, estimator, executor, schedule, report section.
 
 Against public names alone, and held to the same contract suites as the package's own.
 """
@@ -11,10 +11,12 @@ import pytest
 import torch
 
 import snapsure
-from snapsure import Predictor, Recorder, SnapshotStore, evaluate, score
+from snapsure import Predictor, Recorder, Report, SnapshotStore, evaluate, score
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Estimator
 from snapsure.kappas import Kappa
+from snapsure.report import register_section
+from snapsure.report.sections import SECTIONS, Text
 from snapsure.scoring import Executor
 from snapsure.snapshots import Schedule
 from snapsure.testing import EstimatorContract, ExecutorContract, KappaContract, small_network
@@ -139,6 +141,18 @@ def test_a_schedule(tmp_path):
     for epoch in range(1, 12):
         recorder.record(small_network(), epoch)
     assert recorder.store.epochs == [2, 3, 5, 7, 11]
+
+
+def test_a_section_of_the_report(trained):
+    model, store, data = trained
+    table = score(model, store, data, progress=False)
+    register_section("My own", lambda chapter: [Text(f"<{chapter.table.y.size} examples>")])
+    try:
+        html = Report(table).html()
+    finally:
+        SECTIONS.pop()
+    assert ">My own</h2>" in html
+    assert "&lt;400 examples&gt;" in html
 
 
 def test_only_public_names_were_used():

@@ -11,10 +11,9 @@ from snapsure import AES, Report, ScoreTable, Threshold, compare
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import choose
 from snapsure.evaluation._archive import open_contest
-from snapsure.report import sections
 from snapsure.report.accept import POSITIONS, find_all_positions, write_threshold
 from snapsure.report.examples import Examples
-from snapsure.report.sections import SECTIONS, Text, register_section
+from snapsure.report.sections import SECTIONS
 from tests.support.browser import needs_browser
 from tests.support.report import LONG, chapter_of, opened, scored, spoilt
 
@@ -302,17 +301,6 @@ def test_the_way_to_deploy_is_one_that_works(table, tmp_path):
         "snapsure fit &#39;my scores&#39; --model net:make --risk 0.3 --seed 2 --out predictor"
     )
     assert expected in command
-
-
-def test_a_user_adds_a_section(table, monkeypatch):
-    monkeypatch.setattr(sections, "SECTIONS", SECTIONS)
-    try:
-        register_section("My own", lambda chapter: [Text(f"<{chapter.table.y.size} examples>")])
-        html = Report(table).html()
-    finally:
-        SECTIONS.pop()
-    assert ">My own</h2>" in html
-    assert "&lt;900 examples&gt;" in html
 
 
 @needs_browser

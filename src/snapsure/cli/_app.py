@@ -142,8 +142,8 @@ def _show_warning(
 
 
 @contextmanager
-def report_errors(resume: str = "run the same command again") -> Iterator[None]:
-    """Turn errors into a sentence and exit code 2, warnings into a line, Ctrl-C into `resume`."""
+def report_errors() -> Iterator[None]:
+    """Turn errors into a sentence and exit code 2, warnings into a line, Ctrl-C into what to do."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -164,5 +164,5 @@ def report_errors(resume: str = "run the same command again") -> Iterator[None]:
         typer.echo(f"snapsure: {full if is_full else error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo(f"snapsure: interrupted. To resume, {resume}.", err=True)
+        typer.echo("snapsure: interrupted. To resume, run the same command again.", err=True)
         raise typer.Exit(130) from None

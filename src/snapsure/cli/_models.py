@@ -3,15 +3,12 @@
 Modules are imported where they are used, so that `snapsure --help` is quick.
 """
 
-import inspect
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snapsure.errors import InvalidInput, SnapsureError
+from snapsure.errors import InvalidInput
 
 if TYPE_CHECKING:
     from snapsure.kappas import Kappa
@@ -27,55 +24,18 @@ def search_working_folder() -> None:
 
 def import_name(spec: str, option: str) -> Any:
     """Import what package.module:name or file.py:name names, from the working folder first."""
-    from snapsure.networks._factory import import_module
+    from snapsure.networks import _factory
 
-    module, _, name = spec.rpartition(":")
-    if not module or not name:
-        raise InvalidInput(
-            f"{option} must be package.module:name or file.py:name, got {spec!r}. Write both parts."
-        )
     search_working_folder()
-    return _try(spec, option, lambda: getattr(import_module(module), name))
+    return _factory.import_name(spec, option)
 
 
 def call_factory(spec: str, option: str) -> Any:
-    """Import what package.module:name or file.py:name names, and call it.
+    """Import what package.module:name or file.py:name names, and call it."""
+    from snapsure.networks import _factory
 
-    What cannot be called without arguments is refused with the line that makes it callable.
-    """
-    factory, (module, _, name) = import_name(spec, option), spec.rpartition(":")
-    torch = sys.modules.get("torch")
-    if not callable(factory) or (torch is not None and isinstance(factory, torch.nn.Module)):
-        raise InvalidInput(
-            f"{option} must name a function to call, got {spec!r}, which is a "
-            f"{type(factory).__name__}. Write `def make(): return {name}` there, and name "
-            f"{module}:make."
-        )
-    needs = []
-    with suppress(TypeError, ValueError):  # some functions written in C have no signature
-        for each in inspect.signature(factory).parameters.values():
-            optional = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-            needs += [] if optional or each.default is not each.empty else [each.name]
-    if needs:
-        given = ", ".join(f"{each}=…" for each in needs)
-        raise InvalidInput(
-            f"{option} must name a function to call without arguments, got {spec!r}, which needs "
-            f"{', '.join(needs)}. Write `def make(): return {name}({given})` there, and name "
-            f"{module}:make."
-        )
-    return _try(spec, option, factory)
-
-
-def _try(spec: str, option: str, work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except SnapsureError:
-        raise
-    except Exception as error:
-        raise InvalidInput(
-            f"{option} must name a function to call, got {spec!r}, which raised "
-            f"{type(error).__name__} ({error}). Try it in Python first."
-        ) from None
+    search_working_folder()
+    return _factory.call_factory(spec, option)
 
 
 def open_snapshots(folder: Path | str, model: str, state: str | None, trust: bool) -> "Snapshots":

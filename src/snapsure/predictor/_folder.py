@@ -175,7 +175,7 @@ def load(
         )
     # First, because importing its module may register a κ or an estimator.
     given: nn.Module | str = (factory or "") if model is None else model
-    network = make_network(given) if isinstance(given, str) else given
+    network = make_network(given)
     own = [each for each in custom if issubclass(each, Estimator)]
     if options["output"] is None and content["output"] is True:
         raise InvalidInput(

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -149,11 +148,6 @@ class Predictor:
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         _validate.choice(speed, get_args(Speed), "speed")
-        if not isinstance(model, nn.Module | str):
-            raise InvalidInput(
-                "`model` must be a torch.nn.Module or package.module:factory, got "
-                f"{type(model).__name__}. Pass the network, or what makes it as a string."
-            )
         if not isinstance(estimator, Estimator):
             raise InvalidInput(
                 f"`estimator` must be an Estimator such as AES(), got {estimator!r}. Make one."
@@ -165,7 +159,7 @@ class Predictor:
             )
         self.factory = model if isinstance(model, str) else None
         self.output = output
-        module = adapt_output(make_network(model) if isinstance(model, str) else model, output)
+        module = adapt_output(make_network(model), output)
         self.snapshots = open_snapshots(snapshots, module)
         self.estimator = _fit_unfitted(estimator, self.snapshots, kappa)
         self.kappa = kappa or make_kappa(self.estimator.fitted["kappa"])
@@ -255,8 +249,8 @@ class Predictor:
         from snapsure.evaluation import choose
 
         refuse_no_table(table)
-        made = partial(make_network, model) if isinstance(model, str) else model
-        store = open_snapshots(snapshots, made)
+        network = make_network(model)
+        store = open_snapshots(snapshots, network)
         _refuse_other_snapshots(table, store)
         known = 1 + max(int(table.labels.max()), -1 if table.y is None else int(table.y.max()))
         if classes is not None and len(classes := _read_names(classes)) < known:
@@ -280,10 +274,9 @@ class Predictor:
             seed=seed,
         )
         if choice.method == AVERAGED:
-            network = make_network(model) if isinstance(model, str) else model
             store = _average(adapt_output(network, output), store, table, reference)
         predictor = cls(
-            model,
+            network,
             store,
             choice.estimator,
             choice.threshold,
@@ -307,6 +300,7 @@ class Predictor:
                 "way": read_way(table.provenance),
             },
         )
+        predictor.factory = model if isinstance(model, str) else None
         if choice.threshold is not None:
             confidence = choice.confidence(table.rows(choice.rest))
             predictor.provenance["monitor"] = Monitor(choice.threshold, confidence).as_dict()

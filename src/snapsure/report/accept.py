@@ -60,9 +60,9 @@ class Difference(NamedTuple):
 _upper_bounds = np.vectorize(upper_bound, otypes=[np.float64])
 
 
-def bound_risk(wrong: Floats | Ints, n: Ints, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the two-sided Clopper-Pearson interval of error rates."""
-    tail, errors = (1 - level) / 2, wrong.astype(np.int64)
+def bound_risk(wrong: Floats | Ints, n: Ints) -> tuple[Floats, Floats]:
+    """Return the two-sided 95 % Clopper-Pearson interval of error rates."""
+    tail, errors = 0.025, wrong.astype(np.int64)
     return 1 - _upper_bounds(n - errors, n, tail), _upper_bounds(errors, n, tail)
 
 

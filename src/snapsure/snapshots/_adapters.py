@@ -49,7 +49,7 @@ class Adapters(Snapshots):
                 "kind away."
             )
         given: Any = model if isinstance(model, nn.Module) or model is None else model()
-        network = _weights.unwrap(given)
+        network: Any = _weights.unwrap(given)
         if not hasattr(network, "peft_config") or not hasattr(network, "get_base_model"):
             raise InvalidInput(
                 f"`model` must be the PeftModel of the adapters in {self.path}, got "

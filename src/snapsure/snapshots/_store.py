@@ -8,9 +8,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-import torch
 from torch import Tensor, distributed, nn
 
 from snapsure import _files, _validate
@@ -22,8 +21,6 @@ from snapsure.snapshots._adopt import READ, CheckpointFolder, describe_content, 
 from snapsure.snapshots._base import Snapshots, refuse_missing
 from snapsure.snapshots._lock import WriterLock, take_lock
 from snapsure.snapshots._manifest import Entry, Manifest
-
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 class SnapshotStore(Snapshots):
@@ -95,7 +92,7 @@ class SnapshotStore(Snapshots):
 
         Examples
         --------
-        >>> import tempfile
+        >>> import tempfile, torch
         >>> folder = Path(tempfile.mkdtemp())
         >>> for epoch in (1, 2):
         ...     torch.save(nn.Linear(3, 2).state_dict(), folder / f"epoch-{epoch}.pt")
@@ -185,7 +182,7 @@ class SnapshotStore(Snapshots):
             self._refuse_other_base(base, entries)
             name = _manifest.choose_name(self.path, number, gone)
             with _files.replacing(self.path / name, lock.check) as file:
-                sha256 = _weights.write(file, state, _DTYPES[dtype] if dtype else None, base)
+                sha256 = _weights.write(file, state, dtype, base)
                 size = file.tell()
             entries[number] = {"file": name, "sha256": sha256(), "bytes": size}
             self._known = _manifest.write(self.path, lock, entries, leaving=gone)
@@ -360,10 +357,8 @@ class SnapshotStore(Snapshots):
 
 def check_precision(dtype: Precision | None) -> None:
     """Refuse a type that snapshots are not saved in."""
-    if dtype is not None and dtype not in _DTYPES:
-        raise InvalidInput(
-            f"`dtype` must be one of {', '.join(_DTYPES)}, got {dtype!r}. Choose one, or None."
-        )
+    if dtype is not None:
+        _validate.choice(dtype, get_args(Precision), "dtype")
 
 
 def open_snapshots(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from snapsure import _files
+from snapsure._types import Precision
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
 from snapsure.snapshots._pickles import TRUST, read_pickle
 
@@ -161,7 +162,7 @@ def _has_adapters(model: nn.Module) -> bool:
 def write(
     file: BinaryIO,
     state: Mapping[str, Tensor],
-    dtype: torch.dtype | None = None,
+    dtype: Precision | None = None,
     base: str | None = None,
 ) -> Callable[[], str]:
     """Write a safetensors file; return a function that waits for its SHA-256.
@@ -225,14 +226,14 @@ def _find_aliases(state: Mapping[str, Tensor]) -> tuple[list[str], dict[str, str
     return names, aliases
 
 
-def _convert(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _convert(name: str, tensor: Tensor, dtype: Precision | None) -> Tensor:
     """Round a tensor as asked, and bring it to the CPU in one piece."""
     tensor = tensor.detach()
     if dtype is not None and tensor.is_floating_point():
-        rounded = tensor.to(dtype)
+        rounded = tensor.to(_FLOATS[dtype])
         if not torch.equal(rounded.isfinite(), tensor.isfinite()):
             raise InvalidInput(
-                f"`dtype` must hold every weight, got {str(dtype)[6:]} for {name!r}, which it "
+                f"`dtype` must hold every weight, got {dtype} for {name!r}, which it "
                 'makes infinite. Choose "bfloat16".'
             )
         tensor = rounded

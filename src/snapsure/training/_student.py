@@ -280,15 +280,7 @@ class Student:
         return Difference.between(before, now)
 
     def _make_network(self) -> nn.Module:
-        if isinstance(self.model, str):
-            return make_network(self.model)
-        model = self.model()
-        if not isinstance(model, nn.Module):
-            raise InvalidInput(
-                f"`model` must make a network, got {type(model).__name__}. Return a "
-                "torch.nn.Module."
-            )
-        return model
+        return make_network(self.model if isinstance(self.model, str) else self.model())
 
     @cached_property
     def _about(self) -> dict[str, Any]:
