@@ -7,8 +7,10 @@ from torch import nn
 
 from snapsure import AES, MCDropout, Predictor, SnapshotStore, score
 from snapsure.errors import InvalidInput
+from snapsure.networks._data import Rows
 from snapsure.networks._runner import Runner
 from snapsure.networks._ways import WAYS, choose_way, make_form
+from snapsure.training._targets import Targets
 from tests.support.refusals import refuses
 from tests.support.ways import Slow, X, network, record, slow_network
 
@@ -283,3 +285,12 @@ def test_a_predictor_by_hand_measures_once(slow, store, tmp_path):
     again = Predictor.load(tmp_path / "predictor", slow)
     assert again(X).confidence.tolist() == first.confidence.tolist()
     predictor.export(tmp_path / "model.pt2", X[:2])
+
+
+def test_a_student_follows_from_its_seed_and_not_from_measured_times(slow, store, tmp_path):
+    is_eager = []
+    slow[0].register_forward_hook(lambda module, *_: is_eager.append(module.weight.is_contiguous()))
+    targets = Targets(tmp_path / "targets", Rows.of((X.repeat(20, 1, 1, 1), None), "data"))
+    targets.compute(slow, store, EPOCHS, 1 << 30, lambda rows: None)
+    assert is_eager
+    assert all(is_eager)

@@ -7,7 +7,7 @@ float16, part by part. Each process writes a manifest of the parts that it has c
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, TypedDict
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from snapsure.errors import CorruptFile
 from snapsure.networks._data import Rows, row_count
 from snapsure.networks._forward import exponentials
 from snapsure.networks._runner import Runner, group_epochs
-from snapsure.networks._ways import Way
 from snapsure.snapshots._base import Snapshots
 
 _PART = 1 << 12  # rows of a part …
@@ -31,7 +30,6 @@ _FILES = re.compile(r"part-\d{9}\.npy|hashes-\d{3}\.json")
 
 class _Manifest(TypedDict):  # of one process
     hashes: dict[Annotated[str, Meta(pattern=r"\Apart-\d{9}\.npy\Z")], str]
-    way: NotRequired[Way | None]  # in which its networks run, chosen at its first batch
 
 
 class Targets:
@@ -56,12 +54,11 @@ class Targets:
         if world == 1:
             _files.remove_partial(self.folder, _FILES)
         manifest = self.folder / f"hashes-{rank:03d}.json"
-        held: _Manifest = self._read(manifest) if manifest.exists() else {"hashes": {}}
-        hashes = held["hashes"]
+        hashes = self._read(manifest)["hashes"] if manifest.exists() else {}
         members = snapshots.members
         groups = group_epochs(model, members, epochs, memory)
-        work = self.rows.n * len(epochs) * len(members) // world
-        runner = Runner(model, members, epochs, name=self.rows.name, way=held.get("way"), rows=work)
+        # Eager: a student follows from its seed, and not from what was fastest at the time.
+        runner = Runner(model, members, epochs, name=self.rows.name)
         rows = _PART if len(groups) == 1 else _LONG_PART
         length = max(1, rows // self.rows.batch_size) * self.rows.batch_size
 
@@ -73,7 +70,7 @@ class Targets:
                 continue
             mean = self._average(runner, groups, low, high, advance)
             hashes[name] = _arrays.write(self.folder / name, mean.astype(np.float16))
-            _files.write_bytes(manifest, _json.text({"hashes": hashes, "way": runner.way}))
+            _files.write_bytes(manifest, _json.text({"hashes": hashes}))
 
     def _average(
         self,
