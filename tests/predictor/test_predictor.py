@@ -384,7 +384,7 @@ def test_refusals(deployed):
     with pytest.raises(InvalidInput, match="`classes` must be a list of names"):
         Predictor(model, store, Final(), classes="ab")
     for arguments, word in (
-        ((digits.model, store, Final()), "`model` must be a torch.nn.Module or"),
+        ((digits.model, store, Final()), "`model` must be, or make, a torch.nn.Module, got method"),
         ((model, store, Final), "`estimator` must be an Estimator"),
         ((model, store, Final(), 0.9), "`threshold` must be a Threshold, got float"),
     ):

@@ -409,7 +409,7 @@ SAME = network()
     [
         ({"model": SAME}, ["`model`", "function that makes a new network"]),
         ({"model": lambda: SAME}, ["must make a new network at every call"]),
-        ({"model": lambda: 5}, ["`model` must make a network, got int"]),
+        ({"model": lambda: 5}, ["`model` must be, or make, a torch.nn.Module, got int"]),
         ({"start": 1}, ["`start` must lie in [0, 1)"]),
         ({"labels": 1}, ["`labels` must lie in [0, 1)"]),
         (

@@ -73,8 +73,8 @@ def make_network(model: nn.Module | str) -> nn.Module:
     if not isinstance(network, nn.Module):
         source = f"{model!r}, which returned a " if isinstance(model, str) else ""
         raise InvalidInput(
-            "`model` must be a torch.nn.Module, or package.module:factory that makes one, got "
-            f"{source}{type(network).__name__}. Pass the network, or what makes it as a string."
+            f"`model` must be, or make, a torch.nn.Module, got {source}{type(network).__name__}. "
+            "Pass or return one, or name what makes it as package.module:factory."
         )
     return network
 
