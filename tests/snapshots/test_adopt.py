@@ -166,12 +166,22 @@ def test_epochs_that_cannot_be_told_are_refused(tmp_path):
     [
         ["acc89_1", "acc91_2", "acc90_3"],
         ["31-01-2024_7", "01-02-2024_8", "02-02-2024_9"],
+        ["acc89.epoch1.224", "acc91.epoch2.224", "acc90.epoch3.224"],  # 1.224 is no measurement
+        ["Epoch=1.224.loss900", "Epoch=2.224.loss800", "Epoch=3.224.loss700"],
     ],
 )
 def test_two_numbers_that_disagree_are_refused(tmp_path, names):
     for name in names:
         torch.save(weights(1), tmp_path / f"{name}.pt")
     with refuses(InvalidInput, "`folder`", "one order", str(tmp_path), "epoch-1, epoch-2"):
+        SnapshotStore.adopt(tmp_path)
+
+
+@pytest.mark.parametrize("names", [["ep1_abc", "ep2_e41277"], ["epoch_1.abc", "epoch_2.3e33"]])
+def test_a_hash_is_no_epoch(tmp_path, names):
+    for number, name in enumerate(names):
+        torch.save(weights(number), tmp_path / f"{name}.pt")
+    with refuses(InvalidInput, "`folder`", " beside ".join(names)):
         SnapshotStore.adopt(tmp_path)
 
 

@@ -38,7 +38,11 @@ _ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # of `peft`
 
 _TICK = 0.02  # seconds in which a file system may give two writings the same time
 
-_DECIMAL = re.compile(r"\d+\.\d+")
+_DECIMAL = re.compile(r"(\d+)\.\d+")
+# What comes before a number that is a measurement.
+_MEASURED = re.compile(
+    r"(?:(?<!epoch)=|(?:acc|auc|err|f1|iou|loss|lr|map|prec|score|val)[a-z]*[\s_.-]*)$", re.I
+)
 # An ISO date, or a date in one piece with a time.
 _DATE = re.compile(
     r"(?<!\d)((?:19|20)\d\d)(?:-(\d\d)-(\d\d)|(\d\d)(\d\d)(?=[T_-]\d{4}))"
@@ -49,7 +53,7 @@ _DATE = re.compile(
 def _after(words: str, short: str) -> tuple[re.Pattern[str], ...]:
     """Match the number after a word; else after a short one that stands alone (`acc89_ep1`)."""
     number = r"[\s=_.-]*(\d+)"
-    alone = rf"(?<![a-z0-9])(?:{short}){number}(?![a-z0-9])"
+    alone = rf"(?<![a-z0-9#])(?:{short}){number}(?![a-z0-9])"
     return re.compile(f"(?:{words}){number}", re.I), re.compile(alone, re.I)
 
 
@@ -367,11 +371,13 @@ def _list_files(folder: Path) -> list[Checkpoint]:
 def parse_name(name: str) -> Times:
     """Find epoch and step in a name. Decimals are measurements (`loss=0.31`)."""
     plain = _DECIMAL.sub("#", name)
-    epochs, steps = (
-        next((found for pattern in patterns if (found := pattern.findall(plain))), [None])
-        for patterns in (_EPOCH, _STEP)
-    )
-    return Times(_to_whole_number(epochs[-1]), _to_whole_number(steps[-1]))
+
+    def find(long: re.Pattern[str], short: re.Pattern[str]) -> int | None:
+        found, alone = long.findall(plain), {*short.findall(plain)}
+        last = found[-1] if found else alone.pop() if len(alone) == 1 else None
+        return _to_whole_number(last)
+
+    return Times(find(*_EPOCH), find(*_STEP))
 
 
 def number_checkpoints(
@@ -433,7 +439,13 @@ def _find_varying_number(names: Sequence[str], folder: Path) -> list[int]:
             "`folder` must hold checkpoints with their epochs in their names or inside, each once, "
             f"got {got} in {folder}. {remedy}"
         )
-    orders = {tuple(sorted(range(len(c)), key=c.__getitem__)) for c in varying}
+    # `model-3.224` may be 3 and 224, and not a measurement: then it must not disagree.
+    wholes = (
+        [int(d[1]) for d in _DECIMAL.finditer(name) if not _MEASURED.search(name[: d.start()])]
+        for name in plain
+    )
+    doubtful = [c for c in zip(*wholes, strict=False) if len({*c}) == len(c)]
+    orders = {tuple(sorted(range(len(c)), key=c.__getitem__)) for c in [*varying, *doubtful]}
     if len(orders) > 1:
         raise InvalidInput(
             "`folder` must hold checkpoints whose names give one order, got several numbers that "
