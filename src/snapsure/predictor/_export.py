@@ -166,10 +166,8 @@ def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) 
             lambda leaf: {0: batch, **dict.fromkeys(range(1, min(free, leaf.ndim)), auto)}, args
         )
     }
-    tensors = graph.state_dict().values()
-    weights = sum(
-        {value.data_ptr(): value.nbytes for value in tensors}.values()
-    )  # a base is shared
+    # By their place in memory, because snapshots may share a base.
+    sizes = {value.data_ptr(): value.nbytes for value in graph.state_dict().values()}
     try:
         with _silence(), torch.no_grad():
             program = torch.export.export(graph, args, dynamic_shapes=shapes)
@@ -185,7 +183,7 @@ def _write(graph: "Graph", args: tuple[Any, ...], names: list[str], path: Path) 
                 )
                 assert made is not None
                 _name_axes(made.model.graph)
-                made.save(path, external_data=weights > _ONE_FILE)
+                made.save(path, external_data=sum(sizes.values()) > _ONE_FILE)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"export to ONNX needs {error.name}, which is not installed. Install it: pip install "

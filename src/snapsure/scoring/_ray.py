@@ -11,7 +11,7 @@ import platform
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,10 @@ class RayExecutor(Executor):
             job = _pack(_Job(theirs, copy_network(model).cpu(), Path.cwd(), self._num_cpus))
             place, queue = ray.put(job), self.queue(plan, todo)
             if plan.way is None:  # measured where the work is done, once for all workers
-                plan.way = _choose_way(task.remote([place], None, None))
+                chosen = task.remote([place], None, None)
+                plan.way = "eager"  # if the worker that measures is lost
+                with suppress(ray.exceptions.RayError):
+                    plan.way = ray.get(chosen)
             plan.begin()
             way = plan.way
             for piece in self._run_all(queue, lambda p: task.remote([place], p, way), needs):
@@ -202,17 +205,6 @@ def _do(job: list[Any], piece: Piece | None, way: Way | None) -> Done | Way:
         _workers[key] = cloudpickle.loads(ray.get(job[0])).worker()
     worker = _workers[key]
     return worker.choose() if piece is None else worker.do(piece, lambda rows: None, way)
-
-
-def _choose_way(ref: Any) -> Way:
-    """Return what a worker has chosen; eager if that worker was lost."""
-    import ray
-
-    try:
-        way: Way = ray.get(ref)
-    except ray.exceptions.RayError:
-        return "eager"
-    return way
 
 
 def _pack(job: _Job) -> bytes:
