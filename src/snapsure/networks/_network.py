@@ -133,11 +133,11 @@ class Network(Snapshot):
     def call(self, inputs: Any, rows: int | None = None) -> Tensor:
         """Return the logits of a batch, which stays as it is: other networks get it too."""
         given = clone(inputs) if self.changes_inputs else inputs
-        if self._reload is None:
-            return call(self.module, given, rows)
         try:
             return call(self.module, given, rows)
-        except Exception:  # of the form or of the inputs: the network itself shows which
+        except Exception as error:  # of the form or the inputs: the network itself shows which
+            if self._reload is None or isinstance(error, torch.OutOfMemoryError):
+                raise
             _log.info("The network does not take a batch as %s.", self.way, exc_info=True)
             return call(self._reload(), inputs, rows)
 
