@@ -117,7 +117,7 @@ class RayExecutor(Executor):
             job = _pack(_Job(theirs, copy_network(model).cpu(), Path.cwd(), self._num_cpus))
             place, queue = ray.put(job), self.queue(plan, todo)
             if plan.way is None:  # measured where the work is done, once for all workers
-                chosen = task.remote([place], None, None)
+                chosen: Any = task.remote([place], None, None)
                 plan.way = "eager"  # if the worker that measures is lost
                 with suppress(ray.exceptions.RayError):
                     plan.way = ray.get(chosen)
