@@ -78,7 +78,7 @@ def test_the_bytes_are_those_of_one_process(digits, cluster, tmp_path, undisturb
     data, out = Watched(digits.test, tmp_path / "data"), tmp_path / "out"
     scored(digits, data, out, RayExecutor(group=2), progress=True)
     assert read_files(out) == undisturbed
-    assert "4782/4782 rows" in capsys.readouterr().err
+    assert "4782/4782 ·" in capsys.readouterr().err
     # Three groups went over the rows, and each worker looked at the first two.
     assert len(data.noted()) >= 3 * len(data)
     # A second start has nothing to do, and asks nobody.
@@ -343,7 +343,7 @@ def test_the_page_on_scale_and_a_ray_of_its_own(digits, tmp_path):
         stdout, stderr = run.communicate()
     assert run.returncode == 0, stderr
     assert stdout == "<ScoreTable: softmax, nn_distance; 6 snapshots × 797 examples>\n"
-    assert [line for line in stderr.splitlines() if "rows" not in line] == []
+    assert [line for line in stderr.splitlines() if "scoring" not in line] == []
     assert addresses
     assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
     processes.until(lambda: not family(mark))
