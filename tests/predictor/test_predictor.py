@@ -372,7 +372,7 @@ def test_refusals(deployed):
     final = Predictor(model, store, Final())
     with pytest.raises(InvalidInput, match="`batch` must be finite, got NaN or infinity"):
         final(torch.full((5, 1, 8, 8), torch.nan))
-    with pytest.raises(InvalidInput, match="as many rows in each of its inputs, got 5, 4"):
+    with pytest.raises(InvalidInput, match="as many examples in each of its inputs, got 5, 4"):
         final((deployed.x[:5], deployed.x[:4]))
     with pytest.raises(
         InvalidInput,
