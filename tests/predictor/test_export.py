@@ -161,6 +161,17 @@ class Words(nn.Module):
         return {"logits": self.head(mean)}
 
 
+def test_large_logits_of_either_sign_give_the_same(tmp_path):
+    store = SnapshotStore(tmp_path / "run")
+    for epoch, sign in ((1, -1.0), (2, 1.0)):  # each prefers another class
+        store.save({"weight": sign * torch.eye(3), "bias": torch.zeros(3)}, epoch)
+    predictor = Predictor(nn.Linear(3, 3), store, AES(k=2, start=0), Threshold(0.6, 0.5))
+    predictor.export(tmp_path / "model.onnx", torch.randn(2, 3))
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    x = torch.cartesian_prod(*[torch.tensor([-3e6, -2000, -700, 0, 700, 2000, 3e6])] * 3)
+    agree(session.run(None, {session.get_inputs()[0].name: x.numpy()}), predictor, x)
+
+
 class Scaled(nn.Module):
     """Its logits overflow for large inputs."""
 

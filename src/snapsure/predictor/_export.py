@@ -320,8 +320,11 @@ class Graph(nn.Module):
 def _log_odds(z: Tensor, label: Tensor) -> Tensor:
     """Return the log-odds of the chosen class's softmax, exact where the softmax rounds to 1."""
     chosen = torch.nn.functional.one_hot(label, z.shape[1]).bool()
-    others = z.masked_fill(chosen, -math.inf).logsumexp(dim=1)
-    return z.masked_fill(~chosen, 0).sum(dim=1) - others
+    others = z.masked_fill(chosen, -math.inf)
+    # Not by logsumexp, which ONNX Runtime lets underflow where the first is −∞ and all are low.
+    most = others.amax(dim=1, keepdim=True)
+    total = (others - most).exp().sum(dim=1).log() + most[:, 0]
+    return z.masked_fill(~chosen, 0).sum(dim=1) - total
 
 
 def _exact(values: Any) -> Tensor:
