@@ -16,6 +16,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -107,7 +108,8 @@ class Network(Snapshot):
                 self.module, way, lambda module: call(module, clone(sample)), self.call(sample)
             )
             if form is not None:
-                self.module, self._reload = form, reload
+                # Once: odd batches of a service must not read the disk each time.
+                self.module, self._reload = form, cache(reload)
                 release_memory()
         self.way = way
 
