@@ -118,3 +118,10 @@ def test_saved_and_loaded(tmp_path, scale):
 def test_unfitted():
     with refuses(NotFitted, "Platt", "`fit`"):
         Platt().predict_proba([0.5])
+
+
+@pytest.mark.parametrize(("low", "high", "are"), [(0, 1, True), (-0.1, 1, False), (0, 1.1, False)])
+def test_log_odds_are_taken_of_probabilities_alone(low, high, are):
+    score = np.linspace(low, high, 40)
+    platt = Platt().fit(score, np.arange(40) % 3 == 0)
+    assert platt.as_dict()["log_odds"] is are
