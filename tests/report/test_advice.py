@@ -104,5 +104,5 @@ def test_refusals():
     right = ScoreTable({"softmax": kappa}, np.zeros((2, 20), int), np.zeros(20, int))
     with pytest.raises(InvalidInput, match=r"`table`.*got 0 wrong of 20\. Score more examples"):
         Report(right)
-    with pytest.raises(InvalidInput, match="must be one of softmax"):
+    with pytest.raises(InvalidInput, match=r"`kappa`.*softmax, got 'nn_distance'"):
         Report(scored(), kappa="nn_distance")

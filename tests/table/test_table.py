@@ -159,7 +159,7 @@ FOREIGN = np.where(Y == 3, 4, Y)
             ["`y`", "0…3", f"got 4 at row {np.flatnonzero(Y == 3)[0]}"],
         ),
         (lambda: ScoreTable.from_probabilities(PROBS).errors, ["`y`", "without labels"]),
-        (lambda: ScoreTable.from_probabilities(PROBS).kappa("x"), ["`name`", "softmax", "'x'"]),
+        (lambda: ScoreTable.from_probabilities(PROBS).kappa("x"), ["`kappa`", "softmax", "'x'"]),
         *(
             (
                 lambda f=f: ScoreTable.from_probabilities(PROBS).split(f),

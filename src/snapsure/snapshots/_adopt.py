@@ -39,6 +39,7 @@ _ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # of `peft`
 _TICK = 0.02  # seconds in which a file system may give two writings the same time
 
 _DECIMAL = re.compile(r"(\d+)\.\d+")
+_WORD = re.compile(r"[a-z][\s=_.-]*$", re.I)
 # What comes before a number that is a measurement.
 _MEASURED = re.compile(
     r"(?:(?<!epoch)=|(?:acc|auc|err|f1|iou|loss|lr|map|prec|score|val)[a-z]*[\s_.-]*)$", re.I
@@ -439,9 +440,15 @@ def _find_varying_number(names: Sequence[str], folder: Path) -> list[int]:
             "`folder` must hold checkpoints with their epochs in their names or inside, each once, "
             f"got {got} in {folder}. {remedy}"
         )
-    # `model-3.224` may be 3 and 224, and not a measurement: then it must not disagree.
+    # `model-3.224` may be 3 and 224, and not a measurement as in `3-0.224` and `loss0.224`: then it
+    # must not disagree.
     wholes = (
-        [int(d[1]) for d in _DECIMAL.finditer(name) if not _MEASURED.search(name[: d.start()])]
+        [
+            int(decimal[1])
+            for decimal in _DECIMAL.finditer(name)
+            if _WORD.search(name[: decimal.start()])
+            and not _MEASURED.search(name[: decimal.start()])
+        ]
         for name in plain
     )
     doubtful = [c for c in zip(*wholes, strict=False) if len({*c}) == len(c)]
