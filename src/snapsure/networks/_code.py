@@ -100,7 +100,7 @@ def _read_source(function: FunctionType) -> str:
                 for node in nodes
                 if isinstance(node, ast.Lambda) and [a.arg for a in node.args.args] == names
             ]
-            return "\n".join(own) or source  # several of one line cannot be told apart
+            return "\n".join(own) or source  # lambdas on one line look the same
     return source
 
 
