@@ -108,7 +108,7 @@ def cases() -> Iterator[Case]:
                 yield Case(
                     f"Predictor.load, {k} snapshots",
                     "safetensors into networks",
-                    partial(Predictor.load, deployed.path),
+                    partial(Predictor.load, deployed.path, trust=True),
                     deployed.states,
                 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -83,6 +83,7 @@ def test_monitors(confidence, stream, theta, risk, alpha, seed):
     assert again.as_dict() == monitor.as_dict()
 
 
+@settings(max_examples=25)  # each fits every estimator
 @given(seed=st.integers(0, 2**32), n=st.integers(8, 40), epochs=st.sets(st.integers(0, 2 * 10**18)))
 def test_estimators_and_calibration(seed, n, epochs):
     rng = np.random.default_rng(seed)

@@ -355,7 +355,7 @@ def test_ten_tables_stay_within_the_size():
 @needs_browser
 def test_many_examples_stay_responsive(chromium, tmp_path):
     """Curves are thinned, the numbers are not."""
-    table = scored(1_000_000, snapshots=3)
+    table = scored(100_000, snapshots=3)
     path = Report(table, risk=RISK).save(tmp_path / "many.html")
     assert path.stat().st_size < 2 * MEGABYTE
     aes = AES().confidence(table.rows(choose(table).rest))
