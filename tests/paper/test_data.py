@@ -31,6 +31,7 @@ LAYOUTS = {
         "data/train-00000-of-00294.parquet",
         "data/validation-00000-of-00014.parquet",
     ),
+    "imagenet-tiny": ("image", "label", "data/train.parquet", "data/valid.parquet"),
 }
 
 

@@ -36,10 +36,9 @@ def fabric():
 
 
 RECIPES = {
-    (dataset, scale): recipes.find_recipe(dataset, scale)
-    for dataset in data.DATA_SETS
-    for scale in recipes.SCALES
-    if dataset != "imagenet-1k" or scale == "paper"
+    (dataset, scale): recipe
+    for dataset, scales in recipes._RECIPES.items()
+    for scale, recipe in scales.items()
 }
 
 

@@ -68,7 +68,7 @@ Devices = Annotated[int, hardware("Processes that train together (DDP).", min=1)
 Precision = Annotated[str, hardware("32-true, 16-mixed or bf16-mixed, as in Lightning Fabric.")]
 
 # The paper's experiments.
-DataSet = Annotated[str, option("cifar10, cifar100, svhn or imagenet-1k.")]
+DataSet = Annotated[str, option("cifar10, cifar100, svhn, imagenet-1k or imagenet-tiny.")]
 Scale = Annotated[
     str,
     option(

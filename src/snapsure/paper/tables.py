@@ -333,7 +333,8 @@ def published() -> dict[str, Content]:
 
 
 def _read_paper(experiment: Experiment, table: str) -> Content:
-    return published()[table].get(experiment.about["dataset"].removesuffix("-1k"), {})
+    dataset, _, _ = experiment.about["dataset"].partition("-")  # imagenet-1k, imagenet-tiny
+    return published()[table].get(dataset, {})
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
