@@ -246,6 +246,19 @@ def test_an_epoch_is_whole_to_a_millionth(tmp_path, off, epochs):
     assert SnapshotStore.adopt(tmp_path).epochs == epochs
 
 
+def test_a_copy_of_a_sharded_checkpoint_is_left_out_and_what_shares_a_shard_is_not(tmp_path):
+    save_as_trainer(tmp_path, 50, 1.0, shards=2)
+    best = tmp_path / "checkpoint-best"
+    shutil.copytree(tmp_path / "checkpoint-50", best)
+    (best / "trainer_state.json").write_text('{"epoch": 2}')
+    assert SnapshotStore.adopt(tmp_path).epochs == [1]
+    first, second = sorted(best.glob("model-*"))
+    save_file({name: tensor for name, tensor in weights(2).items() if "1" in name}, second)
+    assert SnapshotStore.adopt(tmp_path).epochs == [1, 2]
+    shutil.copy(first, best / "model.safetensors")  # is read alone, without the shards
+    assert SnapshotStore.adopt(tmp_path).epochs == [1, 2]
+
+
 def test_a_missing_shard_is_named(tmp_path):
     save_as_trainer(tmp_path, 50, 1.0, shards=2)
     shard = tmp_path / "checkpoint-50" / "model-00001-of-00002.safetensors"

@@ -281,18 +281,17 @@ def _leave_out_copies(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
         return not _COPY.search(one.name), epoch is not None, step is not None, counts
 
     def is_copy(one: Checkpoint, other: Checkpoint) -> bool:
-        return rank(one) < rank(other) and _has_same_content(one.files, other.files)
+        alike = rank(one) < rank(other) and len(one.files) == len(other.files)
+        return alike and all(map(_has_same_content, one.files, other.files))
 
     return [one for one in checkpoints if not any(is_copy(one, other) for other in checkpoints)]
 
 
-def _has_same_content(a: Sequence[Path], b: Sequence[Path]) -> bool:
+def _has_same_content(a: Path, b: Path) -> bool:
     """Compare files by their bytes; what `torch.save` wrote under another name, by checksums."""
-    if len(a) != 1 or len(b) != 1:
-        return False
-    if is_zipfile(a[0]) and is_zipfile(b[0]):
+    if is_zipfile(a) and is_zipfile(b):
         try:
-            with ZipFile(a[0]) as one, ZipFile(b[0]) as other:
+            with ZipFile(a) as one, ZipFile(b) as other:
                 lists = [
                     [(e.filename.split("/", 1)[-1], e.file_size, e.CRC) for e in each.infolist()]
                     for each in (one, other)
@@ -301,7 +300,7 @@ def _has_same_content(a: Sequence[Path], b: Sequence[Path]) -> bool:
             return False
         if any(checksum for _, _, checksum in lists[0]):  # PyTorch can leave them out
             return lists[0] == lists[1]
-    return filecmp.cmp(a[0], b[0], shallow=False)
+    return filecmp.cmp(a, b, shallow=False)
 
 
 def _find_folders(folder: Path) -> list[Path]:
