@@ -27,6 +27,7 @@ from tools import charts, studies
 from tools.studies import (
     AES,
     BOTH,
+    CHOSEN_GEN,
     EMBEDDED,
     FINAL,
     FIVE,
@@ -37,9 +38,12 @@ from tools.studies import (
     PNORM,
     POWERS,
     PREDICTOR,
+    PUBLISHED_GEN,
     RESULTS,
     ROOT,
     STARTS,
+    THINNED,
+    THINNED_UNTIED,
     UNTIED,
     Record,
     Task,
@@ -177,6 +181,22 @@ def tabulate_contest(found: Comparison) -> str:
         if pooled.label(row) in CONTEST_ROWS
     ]
     return render_table(["method", "passes", *(board.name for board in found.every)], rows)
+
+
+def tabulate_gen() -> str:
+    """Tabulate GEN with its authors' γ, and with γ and the number of classes chosen by halves."""
+    found, chosen = studies.compare_gen()
+    rows = []
+    for name, board in found.boards.items():
+        published, best = board[PUBLISHED_GEN], board[CHOSEN_GEN]
+        interval = f"{format_gain(best)} [{best.saved.low:+.1f} … {best.saved.high:+.1f}]"
+        each = [number for number in best.gains if number is not None]
+        better = f"{sum(number > 0 for number in each)} of {len(each)}"
+        gammas, tops = zip(*chosen[name], strict=True)
+        cells = [f"{min(some):g} … {max(some):g}" for some in (gammas, tops)]
+        rows.append([name, format_gain(published), interval, better, *cells])
+    heads = ["percent less E-AURC", "γ = 0.1", "γ and classes chosen", "better in"]
+    return render_table([*heads, "γ", "classes"], rows)
 
 
 # Over every study -----------------------------------------------------------------------------
@@ -369,14 +389,14 @@ def tabulate_student_labels() -> str:
 def tabulate_sptd(tasks: Sequence[Task]) -> str:
     """Tabulate how ties spoil SPTD: E-AURC × 10³ with and without them."""
     heads = [f"SPTD, k = {k}" for k in POWERS]
+    methods = (FINAL, *heads, UNTIED, THINNED, THINNED_UNTIED)
     rows = [
         [task.name, format_percent(np.mean(task.undoubted))]
-        + [f"{1e3 * task.mean(method, 'eaurc'):.1f}" for method in (FINAL, *heads, UNTIED)]
+        + [f"{1e3 * task.mean(method, 'eaurc'):.1f}" for method in methods]
         for task in tasks
     ]
-    return render_table(
-        ["task", "never doubted", "softmax", *heads, f"k = {POWERS[1]}, ties broken"], rows
-    )
+    last = [f"k = {POWERS[1]}, ties broken", "every second snapshot", "the same, ties broken"]
+    return render_table(["task", "never doubted", "softmax", *heads, *last], rows)
 
 
 def tabulate_accuracy(tasks: Sequence[Task]) -> str:
@@ -818,6 +838,7 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "few-passes-summary": tabulate_passes_summary(passes),
         "few-passes": tabulate_passes(passes),
         "contest": tabulate_contest(contest),
+        "gen": tabulate_gen(),
         "choices-short": tabulate_choices_short(tasks),
         "choices": tabulate_choices(tasks),
         "tasks": tabulate_tasks(tasks, TASK_COLUMNS),

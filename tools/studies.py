@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from snapsure._types import Floats
+from snapsure._logit_scores import LogitScores
+from snapsure._types import Bools, Floats, Ints
 from snapsure.estimators import AES as AveragedEarlyStopping
 from snapsure.estimators import SPTD
 from snapsure.evaluation import Comparison, Halves, Rival, Run, compare
@@ -34,6 +35,7 @@ LES4, LES3, LES2 = (f"LES ({passes} passes)" for passes in (4, 3, 2))
 BOTH, FIVE = "both networks, answering together", "five networks, answering together"
 PNORM, PREDICTOR, EMBEDDED = "MaxLogit-pNorm", "error predictor", "error predictor with embedding"
 UNTIED = "SPTD, ties by softmax"
+THINNED, THINNED_UNTIED = "SPTD, every second snapshot", "the same, ties by softmax"
 
 POWERS = (1, 2, 3)  # SPTD's k, over the range that its author's thesis finds best
 COVERAGES = (0.5, 0.8, 0.95)
@@ -135,6 +137,15 @@ def _judge_run(run: Run) -> dict[str, list[Judged]]:
     every = list_every_candidate(run, None, "softmax")
     methods = [one for one in every if one.method in _JUDGED and one.kappa in (None, "softmax")]
     methods += [Candidate(f"SPTD, k = {k}", None, partial(SPTD, float(k))) for k in POWERS]
+    table = run.table
+    at = np.arange(len(table.epochs))[::-2][::-1]  # every second snapshot, the final one too
+    half = ScoreTable(
+        {"softmax": table.kappa("softmax")[at]},
+        table.labels[at],
+        y_hat=table.y_hat,
+        epochs=table.epochs[at],
+    )
+    thinned = SPTD(float(POWERS[1])).fit(half).confidence(half)
     found: dict[str, list[Judged]] = {}
     for learn, rest in Halves().parts(run.y.size):
         one, other = run.rows(learn), run.rows(rest)
@@ -142,6 +153,9 @@ def _judge_run(run: Run) -> dict[str, list[Judged]]:
             found.setdefault(method.method, []).append(judged)
         tied, final = found[f"SPTD, k = {POWERS[1]}"][-1], found[FINAL][-1]
         found.setdefault(UNTIED, []).append(_break_ties(tied, final))
+        fewer = replace(tied, score=thinned[rest])
+        found.setdefault(THINNED, []).append(fewer)
+        found.setdefault(THINNED_UNTIED, []).append(_break_ties(fewer, final))
     return found
 
 
@@ -167,6 +181,49 @@ def _average(halves: Sequence[Judged]) -> Numbers:
         mean(one.passes for one in halves),
         mean(one.trainings for one in halves),
     )
+
+
+# GEN, with its authors' γ and all classes up to 100, and with both chosen by labels.
+PUBLISHED_GEN, CHOSEN_GEN = "GEN, γ = 0.1", "GEN, chosen"
+GAMMAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.99)
+TOPS = (2, 3, 5, 10, 20, 50, 100)
+Gen = tuple[float, int]  # γ, and how many of the largest probabilities count
+
+
+def score_gen(table: ScoreTable) -> dict[Gen, Floats]:
+    """Return GEN of the final logits for every γ and number of classes."""
+    assert table.logits is not None
+    scores = LogitScores(table.logits, table.y_hat)
+    tops = [top for top in TOPS if top <= table.logits.shape[1]]
+    return {(gamma, top): scores.gen(gamma, top) for gamma in GAMMAS for top in tops}
+
+
+def choose_gen(grid: Mapping[Gen, Floats], wrong: Bools, learn: Ints) -> Gen:
+    """Return γ and the number of classes with the least E-AURC on some examples."""
+    return min(grid, key=lambda one: float(eaurc(grid[one][learn], wrong[learn])))
+
+
+def compare_gen() -> tuple[Comparison, dict[str, list[Gen]]]:
+    """Compare GEN, published and chosen by halves, with the final softmax; return what is chosen.
+
+    Every archived training with logits takes part.
+    """
+    runs: dict[str, list[Run]] = {}
+    chosen: dict[str, list[Gen]] = {}
+    for study in STUDIES:
+        for name, some in open_study(study).items():
+            for table in (run.table for run in some if run.table.logits is not None):
+                grid, best = score_gen(table), np.empty(table.y_hat.size)
+                for learn, rest in Halves().parts(best.size):
+                    key = choose_gen(grid, table.errors, learn)
+                    best[rest] = grid[key][rest]
+                    chosen.setdefault(f"{study}/{name}", []).append(key)
+                final = {"softmax": table.kappa("softmax")[-1:]}
+                bare = ScoreTable(final, table.y_hat[None], table.y, y_hat=table.y_hat)
+                others = {PUBLISHED_GEN: grid[0.1, max(grid)[1]], CHOSEN_GEN: best}
+                runs.setdefault(f"{study}/{name}", []).append(Run(bare, others=others))
+    methods = (FINAL, PUBLISHED_GEN, CHOSEN_GEN)
+    return compare(runs, methods=methods, resamples=1000), chosen
 
 
 # Networks that do not fit their training set. Their snapshots' own labels are not archived.
