@@ -1,6 +1,8 @@
 """A bit that flips on disk is told, or changes nothing: never another number."""
 
+import os
 import random
+import signal
 
 import pytest
 
@@ -58,3 +60,29 @@ def test_flipped_bits(make, tmp_path):
 @pytest.mark.parametrize("make", MAKERS)
 def test_many_flipped_bits(make, tmp_path):
     assert flipped(make, tmp_path, MANY) > 0.1
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_pipe_in_the_place_of_a_file(make, tmp_path):
+    """It is refused, or its file written again: nobody waits for what never comes."""
+    waited = []
+
+    def stop(*_):
+        waited.append(file.path)
+        raise AssertionError(file.path)  # which some readers turn into an error of ours
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with no_waiting():
+            for file in make(tmp_path).values():
+                whole = file.path.read_bytes()
+                file.path.unlink()
+                os.mkfifo(file.path)
+                signal.alarm(60)
+                read(file)
+                signal.alarm(0)
+                assert waited == []
+                file.path.unlink()
+                file.path.write_bytes(whole)
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -51,9 +51,18 @@ def add(holder, key):
         holder["unknown"] = holder[key]
 
 
-def read(file, text):
-    """Read a text in the place of a file, and use it: an answer or a sentence."""
-    file.path.write_bytes(text.encode("utf-8", "surrogatepass"))
+def find_json(path):
+    """The JSON in a file, and how to put other text there: into a header of safetensors too."""
+    whole = path.read_bytes()
+    if path.suffix != ".safetensors":
+        return whole, lambda text: text
+    end = 8 + int.from_bytes(whole[:8], "little")
+    return whole[8:end], lambda text: len(text).to_bytes(8, "little") + text + whole[end:]
+
+
+def read(file, content):
+    """Read other content in the place of a file, and use it: an answer or a sentence."""
+    file.path.write_bytes(content)
     try:
         with warnings.catch_warnings(action="ignore"):  # of overflow, or that `output` differs
             file.read()
@@ -67,10 +76,11 @@ def malformed(make, folder, changes):
     with no_waiting():
         files = make(folder)
         for name, file in files.items():
-            if file.path.suffix not in (".json", ".digest"):
+            if file.path.suffix not in (".json", ".digest", ".safetensors"):
                 continue
             whole = file.path.read_bytes()
-            content = json.loads(whole)
+            inner, wrap = find_json(file.path)
+            content = json.loads(inner)
             content.pop(_json.HASH, None)
             texts = [*TEXTS]
             for place in places(content):
@@ -81,7 +91,7 @@ def malformed(make, folder, changes):
                     texts.append(json.dumps(new))
             for text in texts:
                 try:
-                    said = read(file, text)
+                    said = read(file, wrap(text.encode("utf-8", "surrogatepass")))
                 except Exception as error:
                     raise AssertionError(f"{name}: {text[:3000]}") from error
                 told += said is not None
@@ -92,7 +102,7 @@ def malformed(make, folder, changes):
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_few_changes(make, tmp_path):
-    malformed(make, tmp_path, [remove, put("../up"), put(None)])
+    malformed(make, tmp_path, [remove, put("../up"), put(None), put({"a": 1})])
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def read(path: Path, sha256: str | None, remedy: str) -> Array:
     `remedy` is an instruction for the message.
     """
     try:
-        content = path.read_bytes()
+        content = _files.read_bytes(path)
     except OSError as error:
         raise _corrupt(path, f"one that cannot be read ({error})", remedy) from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -249,14 +250,32 @@ def refuse_bomb(path: Path, unpacked: int, remedy: str) -> None:
 
 def refuse_packed_bomb(path: Path, remedy: str) -> None:
     """Refuse such a zip file, by the sizes in its directory."""
-    with ZipFile(path) as packed:
+    with open_file(path) as file, ZipFile(file) as packed:
         refuse_bomb(path, sum(entry.file_size for entry in packed.infolist()), remedy)
+
+
+def is_special(path: Path) -> bool:
+    """Say whether a path is a pipe, a socket or a device: reading one may wait, or never end."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file to read it."""
+    if is_special(path):
+        raise OSError(errno.EINVAL, "a pipe, a socket or a device")
+    return path.open("rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file."""
+    with open_file(path) as file:
+        return file.read()
 
 
 def content_of(path: Path) -> bytes | None:
     """Read a file, if there is one."""
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -267,7 +286,7 @@ def content_of(path: Path) -> bytes | None:
 
 def sha256(path: Path) -> str:
     """Compute the SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

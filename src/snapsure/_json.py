@@ -69,7 +69,7 @@ def load(path: str | Path, what: str, type_: type[T], remedy: str) -> T:
     `what` completes "must be …" and `remedy` is an instruction, both for the message.
     """
     try:
-        encoded = Path(path).read_bytes()
+        encoded = _files.read_bytes(Path(path))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
     except OSError as error:

@@ -157,6 +157,21 @@ def class_numbers(value: ArrayLike, name: str) -> Ints:
     return whole_numbers(value, name)
 
 
+def class_names(value: Sequence[str]) -> list[str]:
+    """Return names of classes as text that can be written to files."""
+    if isinstance(value, str):
+        raise InvalidInput(f"`classes` must be a list of names, got {value!r}. Write [...].")
+    names = [str(name) for name in value]
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                f"`classes` must be Unicode text, got {name!r}. Decode it as UTF-8 first."
+            ) from None
+    return names
+
+
 def in_range(labels: Ints, classes: int, what: str, start: int = 0) -> None:
     """Refuse true labels that are neither a class nor `NO_CLASS`; the first is row `start`."""
     rule = f"{what} must lie in 0…{classes - 1}, or be −1 for examples of none of the classes"

@@ -70,7 +70,9 @@ def test_alone_it_says_what_to_try_first():
     assert "snapsure demo" in run().stdout
 
 
-@pytest.mark.parametrize("command", [(), ("--version",), ("evaluate", "table", "--json")])
+@pytest.mark.parametrize(
+    "command", [(), ("--version",), ("--help",), ("fit", "--help"), ("evaluate", "table", "--json")]
+)
 def test_an_output_that_is_full(tmp_path, command):
     simulated(n=300).save(tmp_path / "table")
     words = [sys.executable, "-m", "snapsure", *command]
@@ -214,8 +216,14 @@ def test_report_of_two_folders_of_one_name(workplace):
     """Both have their chapter and the hashes of their snapshots; the command can be run again."""
     for place in ("a", "b"):
         score(workplace, out=f"{place}/scores")
-    (workplace / "class names.txt").write_text("\n".join(["zero", "<one>"]))
-    arguments = ("a/scores", "b/scores", "--classes", "class names.txt", "--out", "p.html")
+    names = workplace / "class names.txt"
+    arguments = ("a/scores", "b/scores", "--classes", names.name, "--out", "p.html")
+    for count in (9, 11):
+        names.write_text("<zero>\n" * count)
+        assert f"`classes` must name all classes of the table, 10, got {count}" in refuse(
+            "report", *arguments, cwd=workplace
+        )
+    names.write_text("<zero>\n" * 10)
     assert run("report", *arguments, cwd=workplace).stdout == "written: p.html\n"
     page = (workplace / "p.html").read_text()
     first = SnapshotStore(workplace / "run").sha256(1)[:12]
@@ -223,7 +231,7 @@ def test_report_of_two_folders_of_one_name(workplace):
     assert "a/scores: SHA-256 of the snapshots" in page
     assert "b/scores: SHA-256 of the snapshots" in page
     assert "--classes &#39;class names.txt&#39;" in page
-    assert "&lt;one&gt;" in page
+    assert "&lt;zero&gt;" in page
     points = ScoreTable.open(workplace / "a" / "scores").y_hat.size
     (workplace / "points.csv").write_text("city,size\n" + "Bonn,1\n" * points)
     arguments = ("report", "a/scores", "--fields", "points.csv", "--risk", "0.4")

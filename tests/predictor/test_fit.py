@@ -9,6 +9,7 @@ from snapsure.estimators import Final
 from snapsure.evaluation import choose
 from snapsure.evaluation._choose import choose_estimator
 from snapsure.kappas import Entropy
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.slow
 
@@ -119,8 +120,9 @@ def test_refusals(deployed, tmp_path):
         Predictor.fit(digits.model(), digits.store, table, kappa="margin")
     with pytest.raises(InvalidInput, match="`passes` must be a whole number ≥ 1"):
         Predictor.fit(digits.model(), digits.store, table, passes=0)
-    with pytest.raises(InvalidInput, match=r"`classes` must name all classes, 10 or more.* got 9"):
-        Predictor.fit(digits.model(), digits.store, table, classes=list("abcdefghi"))
+    for names in ("abcdefghi", "abcdefghijk"):
+        with refuses(InvalidInput, "`classes`", "10, got", len(names), "Give all of them"):
+            Predictor.fit(digits.model(), digits.store, table, classes=[*names])
     with pytest.raises(Infeasible):
         Predictor.fit(digits.model(), digits.store, table, risk=1e-4)
     right = ScoreTable.from_kappa(np.full((2, 50), 0.5), np.zeros(50))

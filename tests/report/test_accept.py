@@ -147,7 +147,7 @@ def test_examples_of_none_of_the_classes():
         wrong = accepted & rest.errors
         share = (wrong & (rest.y == -1)).sum() / max(wrong.sum(), 1)
         assert positions.strange[i] == share
-    html = Report(strangers, classes=["a", "b"]).html()
+    html = Report(strangers, classes=[*"abcd"]).html()
     assert f"{(y == -1).sum()} of the examples belong to none of the classes" in html
     assert "<span>true <strong>none of the classes</strong></span>" in html
     assert "none of the classes" not in Report(table).html()

@@ -75,6 +75,10 @@ def files(folder):
         ),
         (["2024-01-31.pt", "2024-02-01_10-00.pt"], [20240131000000, 20240201100000]),
         (["20001231.pt", "20001331.pt"], [20001231, 20001331]),
+        (["weights.01-2.01.pt", "weights.02-1.31.pt", "weights.03-1.05.pt"], [1, 2, 3]),
+        (["net_0.93_1.pt", "net_0.91_2.pt"], [1, 2]),
+        (["run_09-58.pt", "run_10-59.pt"], [9, 10]),
+        (["net_01-20.pt", "net_10-20.pt", "net_20-20.pt"], [1, 10, 20]),
         ([f"run-{10**20}-3.pt", f"run-{10**20 + 1}-2.pt"], [2, 3]),
     ],
 )
@@ -168,6 +172,12 @@ def test_epochs_that_cannot_be_told_are_refused(tmp_path):
         ["31-01-2024_7", "01-02-2024_8", "02-02-2024_9"],
         ["acc89.epoch1.224", "acc91.epoch2.224", "acc90.epoch3.224"],  # 1.224 is no measurement
         ["Epoch=1.224.loss900", "Epoch=2.224.loss800", "Epoch=3.224.loss700"],
+        ["seed7.12.99", "seed7.13.98"],
+        ["224.7.acc90", "224.8.acc88"],
+        ["val54.98.loss2001", "val52.99.loss1873", "val53.101.loss1502"],
+        ["run_23-59", "run_00-01"],
+        ["run_22-10-05", "run_23-40-00", "run_00-15-30"],
+        ["run_10-50", "run_10-55", "run_11-05"],
     ],
 )
 def test_two_numbers_that_disagree_are_refused(tmp_path, names):
@@ -192,9 +202,17 @@ def test_an_epoch_of_two_trainings_is_refused(tmp_path):
         SnapshotStore.adopt(tmp_path)
 
 
-def test_a_measurement_is_no_epoch(tmp_path):
-    torch.save(weights(1), tmp_path / "ckpt_best_0.93.pt")
-    with pytest.raises(InvalidInput, match=r"got ckpt_best_0\.93 in"):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["ckpt_best_0.93"],
+        ["best_loss=12", "best_loss=9"],
+    ],
+)
+def test_a_measurement_is_no_epoch(tmp_path, names):
+    for name in names:
+        torch.save(weights(1), tmp_path / f"{name}.pt")
+    with refuses(InvalidInput, "`folder`", f"got {min(names)} in {tmp_path}", "epoch-1, epoch-2"):
         SnapshotStore.adopt(tmp_path)
 
 

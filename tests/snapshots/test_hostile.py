@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from snapsure import SnapshotStore
+from snapsure import AES, Predictor, SnapshotStore
 from snapsure.cli import _data
-from snapsure.errors import CorruptFile, UnsafeFile
+from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._archive import open_contest, write_manifest
 from snapsure.table._packed import unpack
 from tests.support.refusals import refuses
@@ -211,3 +212,24 @@ def test_of_a_keras_file_only_the_weights_are_read(tmp_path):
     state = SnapshotStore.adopt(tmp_path).load(1)
     assert list(state) == ["layers/dense/vars/0"]
     assert torch.equal(state["layers/dense/vars/0"], torch.ones(2, 3))
+
+
+def test_a_pipe_among_files(tmp_path):
+    """Nothing waits for it: not adopting, not saving beside it, not what a tool noted."""
+    store = SnapshotStore(tmp_path / "run")
+    store.save(nn.Linear(3, 2), 1)
+    Predictor(nn.Linear(3, 2), store, AES()).save(tmp_path / "predictor")
+    for pipe in ("run/epoch-000002.safetensors", "predictor/epoch-000002-0123456789ab.safetensors"):
+        os.mkfifo(tmp_path / pipe)
+    with refuses(InvalidInput, "`epoch`", "epoch-000002.safetensors", "Move it away"):
+        store.save(nn.Linear(3, 2), 2)
+    Predictor(nn.Linear(3, 2), store, AES()).save(tmp_path / "predictor")
+    assert Predictor.load(tmp_path / "predictor", nn.Linear(3, 2)).epochs == [1]
+    (tmp_path / "run" / "manifest.json").unlink()
+    with refuses(InvalidInput, "`folder`", "epoch-000002.safetensors", "pipe", "Move it away"):
+        SnapshotStore.adopt(tmp_path / "run")
+    path = tmp_path / "trainer" / "checkpoint-50"
+    path.mkdir(parents=True)
+    save_file({"w": torch.ones(2)}, path / "model.safetensors")
+    os.mkfifo(path / "trainer_state.json")
+    assert SnapshotStore.adopt(path.parent).epochs == [50]

@@ -205,8 +205,10 @@ def trained_parts(folder):
     Predictor(model, store, AES(k=2)).save(folder / "predictor")
 
     def recorded():
-        made = network()
-        SnapshotStore(folder / "run").load_into(made, 5)
+        made, store = network(), SnapshotStore(folder / "run")
+        store.save(made, 6, trainable_only=True)  # which must leave out the same
+        store.remove(6)
+        store.load_into(made, 5)
         return [value.detach().numpy() for value in made.parameters()]
 
     def read():

@@ -43,8 +43,12 @@ Which of my classifier's predictions can I trust?
   snapsure --help    list all commands"""
 
 
-class _PlainFlags:
-    """Help that shows no type for flags: `--json`, not `--json <bool>`."""
+class _Help:
+    """Help that shows no type for flags (`--json`, not `--json <bool>`), and reports errors."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with report_errors():  # such as a full output, while it writes help or the version
+            return super().make_context(*args, **options)  # type: ignore[misc]
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -54,11 +58,11 @@ class _PlainFlags:
         return params
 
 
-class _Command(_PlainFlags, TyperCommand):
+class _Command(_Help, TyperCommand):
     pass
 
 
-class _Group(_PlainFlags, TyperGroup):
+class _Group(_Help, TyperGroup):
     pass
 
 
@@ -91,8 +95,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib import metadata
 
-        with report_errors():
-            typer.echo(f"snapsure {metadata.version('snapsure')}")
+        typer.echo(f"snapsure {metadata.version('snapsure')}")
         raise typer.Exit
 
 

@@ -28,6 +28,7 @@ from snapsure.scoring._average import AveragedWeights, describe_average
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots, refuse_empty
 from snapsure.table import ScoreTable
+from snapsure.table._table import name_classes
 
 _MEMORY = 4 << 30
 
@@ -176,7 +177,7 @@ class Predictor:
                 "confidence is a probability already, got one. Leave it out."
             )
         self.threshold, self.calibration = threshold, calibration
-        self.classes = None if classes is None else _read_names(classes)
+        self.classes = None if classes is None else _validate.class_names(classes)
         self.provenance = dict(provenance or {})
         self.epochs = self.estimator.snapshots(self.snapshots.epochs)
         self.networks = Scorer(
@@ -252,12 +253,8 @@ class Predictor:
         network = make_network(model)
         store = open_snapshots(snapshots, network)
         _refuse_other_snapshots(table, store)
-        known = 1 + max(int(table.labels.max()), -1 if table.y is None else int(table.y.max()))
-        if classes is not None and len(classes := _read_names(classes)) < known:
-            raise InvalidInput(
-                f"`classes` must name all classes, {known} or more by the table, got "
-                f"{len(classes)} names. Give all of them, in order."
-            )
+        if classes is not None:
+            classes = name_classes(table, classes)
         settings = table.provenance.get("kappas", {})
         kappas = {  # refuses what cannot be deployed
             name: make_kappa(name, settings.get(name))
@@ -534,20 +531,6 @@ class Predictor:
         from snapsure.predictor import _export
 
         _export.export(self, _files.check_path(path, "path"), example)
-
-
-def _read_names(classes: Sequence[str]) -> list[str]:
-    if isinstance(classes, str):
-        raise InvalidInput(f"`classes` must be a list of names, got {classes!r}. Write [...].")
-    names = [str(name) for name in classes]
-    for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise InvalidInput(
-                f"`classes` must be Unicode text, got {name!r}. Decode it as UTF-8 first."
-            ) from None
-    return names
 
 
 def read_inputs(data: Any) -> Rows:

@@ -24,6 +24,7 @@ from snapsure.report.examples import Examples
 from snapsure.report.sections import SECTIONS, show_contest
 from snapsure.report.tables import to_html
 from snapsure.table import ScoreTable
+from snapsure.table._table import name_classes
 
 _FRAME = 640  # pixels of the page's height in a notebook
 _ORIGIN = ("epochs", "kappas", "data", "model")  # of a table's provenance
@@ -107,6 +108,8 @@ class Report:
                     "`table` must have at least twenty examples with two right and two wrong ones, "
                     f"got {wrong} wrong of {n}. Score more examples."
                 )
+            if classes is not None:
+                classes = name_classes(table, classes)
         for n in {table.y_hat.size for table in named.values()}:
             examples = Examples.of(n, images, texts, fields)
 

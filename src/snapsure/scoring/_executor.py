@@ -102,7 +102,7 @@ class Worker:
                 if at + rows == high:
                     hashes |= self._write(epoch, shard, parts[epoch], true, digest.hex())
             at += rows
-        return Done(hashes, {str(shard): digest.hex()})
+        return Done(hashes, {str(shard): digest.hex()}, runner.classes)
 
     def _write(
         self, epoch: int, shard: int, parts: list[Columns], true: list[Ints], digest: str
@@ -123,7 +123,7 @@ class Worker:
             plan.table.write(name, of, shard, values)
         keys = [plan.table.key(name, of, shard) for name, of in pieces]
         hashes = {key: plan.table.hashes[key] for key in keys}
-        plan.record(Done(hashes, {str(shard): digest}))
+        plan.record(Done(hashes, {str(shard): digest}, self._runner.classes))
         return hashes
 
     def _prepare(self, epochs: tuple[int, ...]) -> None:

@@ -69,6 +69,7 @@ class Done(NamedTuple):
 
     hashes: dict[str, str]
     inputs: dict[str, str]
+    classes: int | None = None
 
 
 class Plan:
@@ -143,6 +144,8 @@ class Plan:
         """Take what a worker has written into the manifest, which is saved every half minute."""
         for shard, digest in done.inputs.items():
             self.check_digest(int(shard), digest)
+        if done.classes is not None:
+            self.table.layout["provenance"]["classes"] = done.classes
         self.table.layout["inputs"].update(done.inputs)
         self.table.hashes.update(done.hashes)
         if self.is_driver and time.monotonic() - self._saved >= _EVERY:

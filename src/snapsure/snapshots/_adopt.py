@@ -38,17 +38,20 @@ _ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # of `peft`
 
 _TICK = 0.02  # seconds in which a file system may give two writings the same time
 
-_DECIMAL = re.compile(r"(\d+)\.\d+")
+_DECIMAL = re.compile(r"(\d+)\.(\d+)")
 _WORD = re.compile(r"[a-z][\s=_.-]*$", re.I)
 # What comes before a number that is a measurement.
 _MEASURED = re.compile(
     r"(?:(?<!epoch)=|(?:acc|auc|err|f1|iou|loss|lr|map|prec|score|val)[a-z]*[\s_.-]*)$", re.I
 )
+# And before one that gives no order in time.
+_RESULT = re.compile(r"(?<![a-z])(?:acc(?:uracy)?|err(?:or)?|loss)[\s=_.-]*$", re.I)
 # An ISO date, or a date in one piece with a time.
 _DATE = re.compile(
     r"(?<!\d)((?:19|20)\d\d)(?:-(\d\d)-(\d\d)|(\d\d)(\d\d)(?=[T_-]\d{4}))"
     r"(?:[T_ -]([01]\d|2[0-3])[-_:h]?([0-5]\d)(?:[-_:m]?([0-5]\d))?)?(?!\d)"
 )
+_CLOCK = re.compile(r"(?<!\d)(?<!\d\.)([01]\d|2[0-3])[-_:h]([0-5]\d)(?:[-_:m]([0-5]\d))?(?!\.?\d)")
 
 
 def _after(words: str, short: str) -> tuple[re.Pattern[str], ...]:
@@ -359,12 +362,15 @@ def _list_weight_files(path: Path) -> tuple[Path, ...]:
 
 
 def _list_files(folder: Path) -> list[Checkpoint]:
-    found = [
-        Checkpoint(path.name.removesuffix(end), (path,))
-        for path in sorted(folder.iterdir())
-        for end in _ENDS
-        if path.name.endswith(end) and path.is_file() and not path.name.startswith(_NO_NETWORK)
-    ]
+    found = []
+    for path in sorted(folder.iterdir()):
+        ends = [] if path.name.startswith(_NO_NETWORK) else [*filter(path.name.endswith, _ENDS)]
+        if ends and _files.is_special(path):
+            raise InvalidInput(
+                f"`folder` must hold checkpoints in files, got {path}, which is a pipe, a socket "
+                "or a device. Move it away."
+            )
+        found += [Checkpoint(path.name.removesuffix(e), (path,)) for e in ends if path.is_file()]
     return [one for one in found if not one.name.endswith(_NO_NETWORK_ENDS)]
 
 
@@ -430,41 +436,63 @@ def _find_varying_number(names: Sequence[str], folder: Path) -> list[int]:
     parts = [re.split(r"(\d+)", _DECIMAL.sub("#", name)) for name in plain]
     odd = [name for name, own in zip(names, parts, strict=True) if own[::2] != parts[0][::2]]
     columns = zip(*(map(int, part[1::2]) for part in parts), strict=False)
-    varying = [c for c in columns if len({*c}) == len(c) and max(c) < 2**63]
+    found = [
+        (column, len(names) > 1 and bool(_RESULT.search(word)))
+        for column, word in zip(columns, parts[0][::2], strict=False)
+        if len({*column}) == len(column) and max(column) < 2**63
+    ]
+    varying = [column for column, _ in found]
+    orders = {
+        tuple(sorted(range(len(c)), key=c.__getitem__))
+        for c in [*varying, *_list_doubtful(plain)]
+        if len({*c}) == len(c)
+    }
     remedy = "Name them epoch-1, epoch-2 …, and move others away."
-    if odd or not varying:
+    if varying and not odd and len(orders) > 1:
+        raise InvalidInput(
+            "`folder` must hold checkpoints whose names give one order, got several numbers that "
+            f"disagree, as in {names[0]} and {names[1]} in {folder}. {remedy}"
+        )
+    if odd or all(is_result for _, is_result in found):
         same = [name for name, count in Counter(names).items() if count > 1]
         got = f"two of {same[0]}" if same else " beside ".join([names[0], *odd[:1]])
         raise InvalidInput(
             "`folder` must hold checkpoints with their epochs in their names or inside, each once, "
             f"got {got} in {folder}. {remedy}"
         )
-    # `model-3.224` may be 3 and 224, and not a measurement as in `3-0.224` and `loss0.224`: then it
-    # must not disagree.
-    wholes = (
-        [
-            int(decimal[1])
-            for decimal in _DECIMAL.finditer(name)
-            if _WORD.search(name[: decimal.start()])
-            and not _MEASURED.search(name[: decimal.start()])
-        ]
-        for name in plain
-    )
-    doubtful = [c for c in zip(*wholes, strict=False) if len({*c}) == len(c)]
-    orders = {tuple(sorted(range(len(c)), key=c.__getitem__)) for c in [*varying, *doubtful]}
-    if len(orders) > 1:
-        raise InvalidInput(
-            "`folder` must hold checkpoints whose names give one order, got several numbers that "
-            f"disagree, as in {names[0]} and {names[1]} in {folder}. {remedy}"
-        )
     # For a single name it is the last: `resnet18-7` is of epoch 7.
     return list(varying[-1] if len(names) == 1 else varying[0])
+
+
+def _list_doubtful(names: Sequence[str]) -> Iterator[Sequence[int]]:
+    """Yield numbers that names may hold in another reading, a column at a time."""
+
+    def find_decimals(name: str) -> Iterator[re.Match[str]]:
+        for decimal in _DECIMAL.finditer(name):
+            before, after = name[: decimal.start()], name[decimal.end() :]
+            is_word = _WORD.search(before) and not _MEASURED.search(before)
+            if is_word or (after.startswith(".") and not re.search(r"\d[\s_-]+$", before)):
+                yield decimal
+
+    # `model-3.224` may be 3 and 224, unless that is a measurement as in `3-0.224` and `loss0.224`.
+    for decimals in zip(*map(find_decimals, names), strict=False):
+        yield [int(decimal[1]) for decimal in decimals]
+        if all(decimal[1] != "0" for decimal in decimals):
+            yield [int(decimal[2]) for decimal in decimals]
+    # A clock time may have passed midnight: it is counted from the longest pause.
+    clocks = [match for match in map(_CLOCK.search, names) if match]
+    if len(clocks) == len(names) and len({clock[2] for clock in clocks}) > 1:
+        times = [3600 * int(c[1]) + 60 * int(c[2]) + int(c[3] or 0) for c in clocks]
+        ordered, day = sorted(times), 24 * 3600
+        pauses = zip(ordered, [ordered[-1] - day, *ordered[:-1]], strict=True)
+        _, _, start = max((time - last, time == ordered[0], time) for time, last in pauses)
+        yield [(time - start) % day for time in times]
 
 
 def read_json(path: Path) -> object:
     """Read what another tool noted beside its weights, if it did."""
     try:
-        content: object = json.loads(path.read_bytes())
+        content: object = json.loads(_files.read_bytes(path))
     except (OSError, ValueError, RecursionError):
         return None
     return content

@@ -284,12 +284,13 @@ def read_base(path: Path) -> str | None:
 def _read_metadata(path: Path) -> dict[str, str]:
     """Read what a safetensors file says about itself; nothing where it is none."""
     try:
-        with path.open("rb") as file:
+        with _files.open_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             metadata = json.loads(file.read(min(length, _HEADER)))["__metadata__"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return metadata if isinstance(metadata, dict) else {}
+    is_text = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
+    return metadata if is_text else {}  # safetensors refuses anything else
 
 
 def read_checkpoint(path: Path, *, trust: bool = False, part: str | None = None) -> StateDict:

@@ -1,7 +1,7 @@
 """The score table: κ of every snapshot and example. `_pieces.py` has its layout on disk."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -79,7 +79,8 @@ class ScoreTable:
     averaged : Averaged or None
         What the averaged weights of the snapshots answer, where `score` was asked for it.
     provenance : dict
-        What was scored, as `score` recorded it: hashes of snapshots and inputs, settings of κ.
+        What was scored, as `score` recorded it: hashes of snapshots and inputs, settings of κ, the
+        number of classes.
 
     Examples
     --------
@@ -242,7 +243,14 @@ class ScoreTable:
         kappa = np.take_along_axis(p, labels[-1][None, :, None], axis=2)[:, :, 0]
         log_p = np.log(np.maximum(p[-1], np.finfo(np.float64).tiny))  # logits, but for a constant
         final = final_numbers(log_p, labels[-1])
-        return cls({"softmax": np.minimum(kappa, 1.0)}, labels, y, epochs=epochs, final=final)
+        return cls(
+            {"softmax": np.minimum(kappa, 1.0)},
+            labels,
+            y,
+            epochs=epochs,
+            final=final,
+            provenance={"classes": p.shape[2]},
+        )
 
     def __repr__(self) -> str:
         """Show the names of κ and the sizes."""
@@ -490,6 +498,19 @@ def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
         raise InvalidInput(
             f"`{name}` must have shape {shape}, got {array.shape}. Pass the same examples."
         )
+
+
+def name_classes(table: ScoreTable, classes: Sequence[str]) -> list[str]:
+    """Return names for the classes of a table, as many as it has, where that is known."""
+    names, count = _validate.class_names(classes), table.provenance.get("classes")
+    columns = (table.labels, table.y, table.averaged and table.averaged.labels)
+    least = 1 + max(int(column.max()) for column in columns if column is not None)
+    if len(names) < least or (isinstance(count, int) and len(names) != count):
+        raise InvalidInput(
+            f"`classes` must name all classes of the table, {count or f'{least} or more'}, got "
+            f"{len(names)} names. Give all of them, in order."
+        )
+    return names
 
 
 def random_cut(n: int, size: int, seed: int) -> tuple[Ints, Ints]:
