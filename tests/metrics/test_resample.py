@@ -34,6 +34,7 @@ def test_counts_and_places_of_resamples(n):
         counts.count(some)
         known = sum(size for size, _ in some)
         assert (counts.by_example() == plain[:known].T).all()
+        assert counts.by_example().base.shape == (n, known + 1)  # 3 or 7: whole words, no more
         ends = np.array([0, n]), np.arange(n + 1)
         for at, found in zip(ends, counts.before(order, ends), strict=True):
             assert (found == before[:known, at].T).all()

@@ -111,7 +111,7 @@ class _DigestedRows(Rows):
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows.name, rows.n, rows.batch_size)
         self._rows, self._digest, self._at = rows, Digest(), 0
-        self._known = {0: self._digest.hex()}
+        self._known: dict[int, str] = {}
 
     @property
     def divisible(self) -> bool:
