@@ -11,6 +11,7 @@ from snapsure.estimators import Final
 from snapsure.evaluation import Folds, Run, choose
 from snapsure.evaluation._choose import _list_candidates, choose_estimator
 from snapsure.table._table import random_cut
+from tests.support.refusals import refuses
 from tests.support.runs import run_of
 
 
@@ -292,6 +293,13 @@ def test_a_risk_that_the_final_softmax_cannot_promise(fading):
     choice = choose(fading, risk=0.2)
     assert choice.accepted > 0
     assert choice.final_accepted is None
+
+
+@pytest.mark.parametrize("n", [1, 4, 9])
+def test_too_few_examples_for_halves_and_folds(n):
+    table = ScoreTable.from_kappa(np.linspace(0, 1, n)[None], np.arange(n) % 2)
+    with refuses(InvalidInput, "`table`", "at least 10 examples", f"got {n}", "Score more"):
+        choose(table)
 
 
 def test_what_is_no_table():

@@ -343,6 +343,9 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     for function, given in ((mistyped.load, (1,)), (mistyped.load_into, (model, 1))):
         with refuses(InvalidInput, "`state`", "got 'techer'", "student.0, "):
             function(*given)
+    for state in (5, True, b"teacher", ["teacher"], Path("teacher")):
+        with refuses(InvalidInput, "`state`", f"got {state!r}", "state='ema'"):
+            SnapshotStore.adopt(tmp_path, state=state)
 
 
 @pytest.mark.parametrize(

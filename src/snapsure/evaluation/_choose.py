@@ -231,6 +231,11 @@ def choose(
     """
     refuse_no_table(table)
     n = table.y_hat.size
+    if n < 2 * _FOLDS:
+        raise InvalidInput(
+            f"`table` must have at least {2 * _FOLDS} examples to choose a method, got {n}. Score "
+            "more examples."
+        )
     learn, rest = random_cut(n, round(0.5 * n), _validate.count(seed, "seed", least=0))
     choice = choose_estimator(table.rows(learn), kappa, passes, seed, answers)
     choice = replace(choice, learn=learn, rest=rest)

@@ -128,6 +128,10 @@ class CheckpointFolder(Snapshots):
     def __init__(
         self, folder: str | Path, *, state: str | None = None, trust: bool = False
     ) -> None:
+        if not isinstance(state, str | None):
+            raise InvalidInput(
+                f"`state` must name an entry of the checkpoints, got {state!r}. Write state='ema'."
+            )
         self.path, self._part = Path(folder), state.removesuffix(".") if state else None
         found = _find_checkpoints(self.path)
         checkpoints = _leave_out_copies(
