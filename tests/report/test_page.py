@@ -381,6 +381,8 @@ def test_pictures_as_they_were_scored(shape):
     scaled = pixels / 255
     for same in (scaled, scaled.astype(np.float32), (scaled - 0.5) / 0.25, pixels.astype(int)):
         assert picture(same) == picture(pixels)
+    dark = pixels // 2
+    assert picture(dark) == picture(dark / 255)  # stays dark
     if len(shape) == 4 and shape[1] == 3:
         assert picture(np.moveaxis(pixels, 1, -1)) == picture(pixels)
 
@@ -421,6 +423,16 @@ def test_refusals_of_tables_and_paths(table, tmp_path):
         Report({})
     with pytest.raises(InvalidInput, match=f"`path` must be a file, got the folder {tmp_path}"):
         Report(table).save(tmp_path)
+
+
+def test_twenty_examples_make_a_report():
+    kappa = np.random.default_rng(0).random((3, 20))
+    table = ScoreTable.from_kappa(kappa, np.arange(20) % 2)
+    assert Report(table).html()
+    with pytest.raises(InvalidInput, match=r"`table`.*twenty.*got 19"):
+        Report(table.rows(np.arange(19)))
+    with pytest.raises(InvalidInput, match=r"`table`.*two right and two wrong.*Score more"):
+        Report(ScoreTable.from_kappa(kappa, np.arange(20) == 0))
 
 
 @needs_browser

@@ -1,6 +1,7 @@
 """Pictures hold the numbers they were given, in the colours of the page, with names apart."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,10 @@ def test_risk_coverage_curves_are_those_given(table):
         assert drawn[-1]["coverage"] == 1
         for row in drawn:
             assert row["risk"] == pytest.approx(given[round(row["coverage"], 5)], rel=1e-5)
+    tops = [
+        part["y"]["scale"]["domain"][1] for part in parts(panel) if "scale" in part.get("y", {})
+    ]
+    assert min(tops) > max(row["risk"] for row in rows if row["coverage"] >= 0.1)
 
 
 def test_no_errors_can_be_drawn():
@@ -159,6 +164,13 @@ def test_every_point_of_a_board_is_drawn_once(comparison):
         below = {row["method"] for part in points[1:] for row in part["data"]["values"]}
         top = max(5.0, *(row.saved.high for row in board.rows))
         assert below == {board.label(row) for row in board.rows if row.saved.estimate < -top}
+
+
+def test_a_board_where_a_method_has_nothing_to_gain_is_refused(comparison):
+    board = comparison.pooled
+    rows = (replace(board.rows[0], gain=None), *board.rows[1:])
+    with pytest.raises(InvalidInput, match=rf"{board.name}.*final softmax.* of 0.*to_frame\(\)"):
+        pictures.draw_boards([replace(board, rows=rows)], 0.95)
 
 
 FRAME = Box(0, 0, 600, 200)

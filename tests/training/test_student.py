@@ -1,6 +1,7 @@
 """A student's targets, its training, killed and resumed, and what it answers."""
 
 import signal
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -113,6 +114,25 @@ def test_the_student_learns_what_the_snapshots_believe(taught):
     assert history[-1]["loss"] < history[0]["loss"]
     assert history[-1]["agreement"] > history[0]["agreement"]
     assert taught.student.teachers == len(range(4, 11))
+
+
+def test_the_history_has_means_of_the_examples_and_seconds(store, tmp_path):
+    """A network without opinions, which never learns: its cross-entropy is that of chance."""
+
+    def indifferent():
+        model = network()
+        for tensor in model[-1].parameters():
+            nn.init.zeros_(tensor)
+        return model
+
+    begin, never = time.monotonic(), partial(torch.optim.SGD, lr=0.0)
+    quiet(store, points(), tmp_path, model=indifferent, optimizer=never).fit()
+    history = read_history(tmp_path)
+    first = believed([store], range(4, 11), points()[0]).argmax(axis=1) == 0
+    for entry in history:
+        assert entry["loss"] == pytest.approx(np.log(3))
+        assert entry["agreement"] == pytest.approx(first.mean(), abs=0.02)  # targets are rounded
+    assert 0 < sum(entry["seconds"] for entry in history) < time.monotonic() - begin
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 0.75])
