@@ -166,14 +166,17 @@ def test_decide_prints_what_can_be_used_as_it_is(tmp_path):
 
 
 def test_decide_writes_a_page(tmp_path):
-    log(tmp_path / "log.csv", 0, 2000)
+    frame = log(tmp_path / "log.csv", 0, 2000)
     _, threshold = decide(tmp_path, report=tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert f"accepts {100 * threshold.coverage:.1f} % of 2,000 answers" in page
     assert repr(threshold.theta) in page  # the slider copies all digits
     _, threshold = decide(tmp_path, report=tmp_path / "page.html", group="site")
     page = (tmp_path / "page.html").read_text()
-    assert all(f"{theta:.6g}" in page for theta in threshold.groups.values())
+    for site, theta in threshold.groups.items():
+        accepted = frame[(frame.site.astype(str) == str(site)) & (frame.score >= theta)]
+        assert f"{theta:.6g}" in page
+        assert f"{100 * (1 - accepted.ok.mean()):.1f} % (" in page
 
 
 @pytest.mark.parametrize("joins", [False, True])

@@ -28,6 +28,7 @@ from snapsure import (
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted
 from snapsure.estimators import SPTD, Final, Temperature
 from snapsure.kappas import Margin
+from snapsure.networks._data import Rows
 from snapsure.predictor import _scorer
 from tests.support import processes
 from tests.support.deployed import ESTIMATORS, fitted
@@ -113,6 +114,8 @@ def test_snapshots_that_do_not_fit_take_turns(deployed, fits, monkeypatch):
     assert len(list(predictor.networks.modules())) == max(fits, 1)
     for _ in range(2):
         same(predictor(deployed.x), deployed.table, made)
+    rest = predictor.networks.tables(Rows.of((deployed.x, None), "data"), start=512)
+    assert [table.y_hat.tolist() for table in rest] == [deployed.table.y_hat[512:].tolist()]
 
 
 def test_a_threshold_per_predicted_class(deployed):
