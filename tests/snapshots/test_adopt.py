@@ -176,8 +176,10 @@ def test_epochs_that_cannot_be_told_are_refused(tmp_path):
         ["224.7.acc90", "224.8.acc88"],
         ["val54.98.loss2001", "val52.99.loss1873", "val53.101.loss1502"],
         ["run_23-59", "run_00-01"],
-        ["run_22-10-05", "run_23-40-00", "run_00-15-30"],
+        ["resnet18_22-10-05", "resnet18_23-40-00", "resnet18_00-15-30"],
+        ["06-08-2024_22-14", "06-08-2024_23-35", "07-08-2024_00-39"],
         ["run_10-50", "run_10-55", "run_11-05"],
+        ["06-36-23", "07-01-23", "07-38-23"],
     ],
 )
 def test_two_numbers_that_disagree_are_refused(tmp_path, names):

@@ -51,7 +51,9 @@ _DATE = re.compile(
     r"(?<!\d)((?:19|20)\d\d)(?:-(\d\d)-(\d\d)|(\d\d)(\d\d)(?=[T_-]\d{4}))"
     r"(?:[T_ -]([01]\d|2[0-3])[-_:h]?([0-5]\d)(?:[-_:m]?([0-5]\d))?)?(?!\d)"
 )
-_CLOCK = re.compile(r"(?<!\d)(?<!\d\.)([01]\d|2[0-3])[-_:h]([0-5]\d)(?:[-_:m]([0-5]\d))?(?!\.?\d)")
+_CLOCK = re.compile(  # of no width, so that `resnet18_23-59` gives 23-59 too
+    r"(?<!\d)(?<!\d\.)(?=([01]\d|2[0-3])[-_:h]([0-5]\d)(?:[-_:m]([0-5]\d))?(?!\.?\d))"
+)
 
 
 def _after(words: str, short: str) -> tuple[re.Pattern[str], ...]:
@@ -484,13 +486,15 @@ def _list_doubtful(names: Sequence[str]) -> Iterator[Sequence[int]]:
         if all(decimal[1] != "0" for decimal in decimals):
             yield [int(decimal[2]) for decimal in decimals]
     # A clock time may have passed midnight: it is counted from the longest pause.
-    clocks = [match for match in map(_CLOCK.search, names) if match]
-    if len(clocks) == len(names) and len({clock[2] for clock in clocks}) > 1:
+    found = [[*_CLOCK.finditer(name)] for name in names]
+    ends = [each[::-1] for each in found]  # 07-01-23 may be 01-23 too, where 06-36-23 is no other
+    for clocks in (*zip(*found, strict=False), *zip(*ends, strict=False)):
         times = [3600 * int(c[1]) + 60 * int(c[2]) + int(c[3] or 0) for c in clocks]
         ordered, day = sorted(times), 24 * 3600
         pauses = zip(ordered, [ordered[-1] - day, *ordered[:-1]], strict=True)
         _, _, start = max((time - last, time == ordered[0], time) for time, last in pauses)
-        yield [(time - start) % day for time in times]
+        if len({clock[2] for clock in clocks}) > 1:  # else it is a pair such as `03-20`, 3 of 20
+            yield [(time - start) % day for time in times]
 
 
 def read_json(path: Path) -> object:
