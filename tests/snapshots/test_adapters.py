@@ -244,6 +244,10 @@ def test_another_base_is_refused(saved):
     model.get_base_model().name_or_path = "another"
     with refuses(InvalidInput, "'one'", "got 'another'", "name_or_path"):
         SnapshotStore.adopt(path.parent, model=model)
+    model.get_base_model().name_or_path = "one"
+    for named in ("one", None):
+        change(path, base_model_name_or_path=named)
+        assert SnapshotStore.adopt(path.parent, model=model).epochs == [7]
 
 
 def test_a_damaged_adapter_is_refused(saved):
