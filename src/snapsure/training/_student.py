@@ -409,7 +409,6 @@ class Student:
         if len(self._snapshots.members) == 1:
             pair, old = SnapshotStore(self.folder / "final"), self._make_network()
             self._snapshots.load_into(old, self._snapshots.epochs[-1])
-            pair.rewind(0)
             pair.save(network, _STUDENT)
             pair.save(old, _FINAL)
         SnapshotStore(self.folder / "itself").save(network, self.epochs)
