@@ -199,6 +199,60 @@ def tabulate_gen() -> str:
     return render_table([*heads, "γ", "classes"], rows)
 
 
+def tabulate_embeddings() -> str:
+    """Tabulate what heads on the embedding gain over the final softmax, each network."""
+    found = _read_embeddings()
+    tasks: dict[str, list[Any]] = {}
+    for name, seeds in sorted(found["errors"].items(), reverse=True):
+        for seed, one in seeds.items():
+            one["methods"] |= found["stacked"][name][seed]
+            tasks.setdefault(name, []).append(one)
+    return _tabulate_networks(tasks)
+
+
+def tabulate_unknowns(task: str) -> str:
+    """Tabulate percent less AURC of errors and unknowns together, each network."""
+    seeds = [*_read_embeddings()["unknowns"][task].values()]
+    return _tabulate_networks({name: [seed[name] for seed in seeds] for name in seeds[0]})
+
+
+def tabulate_promises(task: str) -> str:
+    """Tabulate what a promised 5 % accepts with unknowns, and how much of it is wrong."""
+    first, *others = _read_embeddings()["unknowns"][task].values()
+    del first["no unknowns"]
+    rows = []
+    for method in next(iter(first.values()))["methods"]:
+        cells = ["**final softmax**" if method == FINAL else method]
+        for name in first:
+            some = [seed[name]["methods"][method] for seed in (first, *others)]
+            taken = " ".join(f"{100 * one['accepted']:.1f}" for one in some)
+            shares = [one["wrong of accepted"] for one in some]
+            wrong = " ".join("–" if one is None else f"{100 * one:.1f}" for one in shares)
+            cells.append(f"{taken} ({wrong})")
+        rows.append(cells)
+    return render_table(["accepted, % (wrong of these, %)", *first], rows)
+
+
+def _read_embeddings() -> Any:
+    return json.loads((RESULTS / "embeddings.json").read_text())
+
+
+def _tabulate_networks(columns: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Tabulate the gains of methods on columns of networks, the best on average first."""
+
+    def gains(method: str) -> list[list[tuple[float, float, float]]]:
+        return [[one["methods"][method]["saved"] for one in some] for some in columns.values()]
+
+    def mean(method: str) -> float:
+        return float(np.mean([np.mean([gain for gain, *_ in some]) for some in gains(method)]))
+
+    methods = {*next(iter(columns.values()))[0]["methods"]} - {FINAL}
+    rows = [[one, *map(format_networks, gains(one))] for one in sorted(methods, key=mean)[::-1]]
+    wrong = {name: np.mean([one["wrong"] for one in some]) for name, some in columns.items()}
+    heads = [f"{name} ({format_percent(share)} wrong)" for name, share in wrong.items()]
+    return render_table(["percent saved", *heads], rows)
+
+
 # Over every study -----------------------------------------------------------------------------
 
 # Percent of AURC. Archived κ and logits are rounded, so one softmax computed by two ways differs.
@@ -839,6 +893,12 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "few-passes": tabulate_passes(passes),
         "contest": tabulate_contest(contest),
         "gen": tabulate_gen(),
+        "embeddings": tabulate_embeddings(),
+        **{
+            f"{what}-{task}": tabulate(task)
+            for task in ("cifar10", "intents-oos", "intents-few-oos")
+            for what, tabulate in (("unknowns", tabulate_unknowns), ("promises", tabulate_promises))
+        },
         "choices-short": tabulate_choices_short(tasks),
         "choices": tabulate_choices(tasks),
         "tasks": tabulate_tasks(tasks, TASK_COLUMNS),
