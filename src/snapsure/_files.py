@@ -206,9 +206,10 @@ def make_writable(folder: Path) -> None:
 
 def refuse_link(folder: Path) -> None:
     """Refuse a folder of ours that is a link: files elsewhere would be replaced or removed."""
-    if folder.is_symlink():
+    if folder.is_symlink() or is_special(folder):
+        got = "a link" if folder.is_symlink() else "a pipe, a socket or a device"
         raise StorageError(
-            errno.ELOOP, f"{folder} must be a folder of its own, got a link. Delete the link."
+            errno.ELOOP, f"{folder} must be a folder of its own, got {got}. Delete it."
         )
 
 

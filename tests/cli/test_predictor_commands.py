@@ -14,9 +14,10 @@ from filelock import FileLock
 from torch.utils.data import TensorDataset
 
 from snapsure import Monitor, Predictor, SnapshotStore, Threshold
-from snapsure.errors import InvalidInput
+from snapsure.errors import InvalidInput, StorageError
 from snapsure.predictor._answers import write_answers
 from tests.support.commands import refuse, run
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.slow
 
@@ -290,6 +291,9 @@ def test_nothing_is_written_through_links(place, predictor):
         write_answers(predictor, x, place / "linked.csv")
         assert target.read_text() == "theirs"
         assert len((place / "linked.csv").read_text().splitlines()) == 798
+    (lock := place / ".partial-linked.csv.lock").symlink_to(target)
+    with refuses(StorageError, lock, "Choose a folder"):
+        write_answers(predictor, x, place / "linked.csv")
 
 
 def test_refusals_are_one_sentence(place):

@@ -1,6 +1,7 @@
 """The folder of scores: taken with the first score, and overwritten only where that is ours."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -294,3 +295,7 @@ def test_nothing_is_written_or_removed_through_a_link(store, tmp_path, name, ove
     message = refusal(lambda: scored(store, out, **more), StorageError)
     assert message.startswith(f"{out / name} must be a folder of its own, got a link")
     assert read_files(elsewhere) == before
+    (out / name).unlink()
+    os.mkfifo(out / name)
+    message = refusal(lambda: scored(store, out, **more), StorageError)
+    assert message.startswith(f"{out / name} must be a folder of its own, got a pipe")

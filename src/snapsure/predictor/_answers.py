@@ -158,6 +158,8 @@ class _Work:
                 f"`out` must have one writer, got a second for {self._out}. Wait for the other "
                 "command, or choose another file."
             ) from None
+        except OSError as error:
+            raise _files.cannot_write(str(self._lock), error) from None
         try:
             yield
         finally:
