@@ -11,6 +11,7 @@ from snapsure.report.accept import (
     find_all_positions,
     find_difference,
     find_positions,
+    show_positions,
     write_threshold,
 )
 from snapsure.report.charts import LEAST_COVERAGE, list_points
@@ -52,6 +53,16 @@ def test_a_threshold_between_two_scores_is_shown_as_it_is():
     assert each.coverage[each.start] == (score >= 0.40005).mean()
     none = find_positions(score, wrong, wrong, POSITIONS, 2.0)  # accepts nothing
     assert (none.theta[0], none.start) == (2.0, 0)
+
+
+def test_the_table_has_twenty_shares_and_the_best_possible_risk_of_each():
+    score, wrong = np.linspace(0, 1, 1000), np.arange(1000) % 10 == 0
+    each = find_positions(score, wrong, np.zeros(1000, bool), POSITIONS, 0.5)
+    _, folded = show_positions({"κ": each}, {"κ": "κ"}, wrong, 0.1)
+    shares = np.arange(1, 21) / 20
+    rows = folded.blocks[0].rows
+    assert [row[0] for row in rows] == pytest.approx(shares)
+    assert [row[-1] for row in rows] == pytest.approx(np.maximum(0, shares - 0.9) / shares)
 
 
 @pytest.mark.slow
