@@ -255,8 +255,8 @@ def choose_estimator(
     wrong = int(table.errors.sum())
     if not 1 < wrong < table.errors.size - 1:
         raise InvalidInput(
-            f"`table` must have at least two right and two wrong examples to choose a method, got "
-            f"{wrong} wrong of {table.errors.size}. Score more examples."
+            "`table` must have at least two right and two wrong examples in the part that chooses "
+            f"a method, got {wrong} wrong of {table.errors.size}. Score more examples."
         )
     _validate.choice(answers, get_args(Answers), "answers")
     kappas = [kappa] if isinstance(kappa, str) else list(dict.fromkeys(kappa))
