@@ -131,6 +131,7 @@ FOREIGN = np.where(Y == 3, 4, Y)
         (lambda: ScoreTable({}, LABELS), ["`kappas`", "got none", "{name: (T, n)}"]),
         (lambda: ScoreTable({"a": ZEROS + 5}, LABELS), ["`kappas['a']`", "got 5 … 5"]),
         (lambda: ScoreTable({"labels": ZEROS}, LABELS), ["`kappas`", "y_hat", "got 'labels'"]),
+        (lambda: ScoreTable({"a": ZEROS}, LABELS, y_hat=[0]), ["`y_hat`", "got (1,)"]),
         (lambda: ScoreTable({"a": ZEROS}, LABELS.T), ["`labels`", "(2, 3)", "(3, 2)"]),
         (lambda: ScoreTable({"a": ZEROS}, LABELS, final=ZEROS), ["`final`", "(3, 5)", "(2, 3)"]),
         (
