@@ -426,9 +426,10 @@ def tabulate_student_labels() -> str:
         name = re.sub(r"^student (.*)", r"`Student(labels=\1)`", way)
         cells = [name, answers, "1" if number == "aurc" else "2"]
         for seeds in tasks.values():
-            gains = [100 * (1 - one[way][number] / one["plain"]["aurc"]) for one in seeds.values()]
-            mean, *each = (format_signed(gain) for gain in (float(np.mean(gains)), *gains))
-            cells.append(f"{mean} ({', '.join(each)})")
+            areas, plain = zip(
+                *((one[way][number], one["plain"]["aurc"]) for one in seeds.values()), strict=True
+            )
+            cells.append(_list_gains(areas, plain))
             if number == "aurc":
                 wrong = np.mean([one[way]["error"] for one in seeds.values()])
                 cells[-1] += f", {format_percent(wrong, 1)} wrong"
@@ -438,6 +439,34 @@ def tabulate_student_labels() -> str:
         wrong = np.mean([one["plain"]["error"] for one in seeds.values()])
         heads.append(f"{name} ({wrong:.1%} wrong)")
     return render_table(heads, rows, 2)
+
+
+def tabulate_rivals() -> str:
+    """Tabulate networks trained for a good confidence, and what their snapshots add."""
+    tasks = json.loads((RESULTS / "rivals.json").read_text())["tasks"]
+    rows = []
+    for name, seeds in tasks.items():
+        for way in next(iter(seeds.values())):
+            each = [one[way] for one in seeds.values()]
+            wrong = np.mean([one["error"] for one in each])
+            area = 1e3 * np.mean([one["aurc"] for one in each])
+            cells = [name, way, format_percent(float(wrong), 1), f"{area:.1f}"]
+            plain = [one["plain"]["aurc"] for one in seeds.values()]
+            own = [one["aurc"] for one in each]
+            cells.append("" if way == "plain" else _list_gains(own, plain))
+            for method in ("AES", "LES", "LES (3 passes)", "averaged aurc"):
+                cells.append(_list_gains([one[method] for one in each], own))
+            rows.append(cells)
+    heads = ["task", "trained by", "wrong", "AURC × 10³", "less than plain, %"]
+    methods = ("AES", "LES", "LES, 3 passes", "averaged weights")
+    return render_table(heads + [f"{name} on top, %" for name in methods], rows, 2)
+
+
+def _list_gains(areas: Sequence[float], before: Sequence[float]) -> str:
+    """List how much less areas are, in percent: the mean, and that of each seed."""
+    gains = [100 * (1 - new / old) for new, old in zip(areas, before, strict=True)]
+    mean, *each = (format_signed(gain) for gain in (float(np.mean(gains)), *gains))
+    return f"{mean} ({', '.join(each)})"
 
 
 def tabulate_sptd(tasks: Sequence[Task]) -> str:
@@ -905,6 +934,7 @@ def make_snippets() -> tuple[dict[str, str], Callable[[], None]]:
         "tasks-logits": tabulate_tasks(tasks, LOGIT_COLUMNS),
         "averaged": tabulate_averaged(),
         "student-labels": tabulate_student_labels(),
+        "rivals": tabulate_rivals(),
         "precision": tabulate_precision(),
         "adapters": tabulate_adapters(),
         "sptd": tabulate_sptd(tasks),
