@@ -22,7 +22,7 @@ PACKED = Path(__file__).parents[2] / "results" / "regime"
 
 @pytest.mark.slow
 def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
-    monkeypatch.setitem(recipes._SMALL, "cpu-full", TINY)
+    monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu-full", TINY)
     monkeypatch.setattr(regime, "EXAMPLES", EXAMPLES)
     study = Study("cifar10", "cpu-full", tmp_path / "runs", cifar)
     claim(study)

@@ -47,7 +47,7 @@ def test_every_shift_is_of_whole_pixels_and_grows():
 
 @pytest.fixture
 def trained(cifar, tmp_path, monkeypatch):
-    monkeypatch.setitem(recipes._SMALL, "cpu-full", TINY)
+    monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu-full", TINY)
     study = Study("cifar10", "cpu-full", tmp_path / "runs", cifar)
     claim(study)
     parts = study.load(lambda line: None)

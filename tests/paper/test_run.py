@@ -27,7 +27,7 @@ CODE = """
 import warnings; warnings.simplefilter("ignore")
 from tests.support.tiny import TINY
 from snapsure.paper import recipes
-recipes._SMALL["cpu"] = TINY
+recipes.RECIPES["cifar10"]["cpu"] = TINY
 from snapsure.cli import app
 app()
 """
@@ -125,7 +125,7 @@ def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
 def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
     folder, _, _ = done
     how = replace(TINY, neighbours_every=3, passes=None)
-    monkeypatch.setitem(recipes._SMALL, "cpu", how)
+    monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu", how)
     lines = []
     tables = score_one(
         Study("cifar10", "cpu", folder / "mine", cifar), 0, load_parts(cifar), lines.append
@@ -141,7 +141,7 @@ def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
 
 def test_softmax_alone_takes_every_table_that_is_whole(done, cifar, tmp_path, monkeypatch):
     how = replace(TINY, neighbours_every=3, mc_statistics=("mean",))
-    monkeypatch.setitem(recipes._SMALL, "cpu", how)
+    monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu", how)
     for part in ("snapshots", "validation"):
         shutil.copytree(done[0] / "mine" / "seed-0" / part, tmp_path / "seed-0" / part)
     study, data = Study("cifar10", "cpu", tmp_path, cifar), load_parts(cifar)

@@ -37,7 +37,7 @@ def fabric():
 
 RECIPES = {
     (dataset, scale): recipe
-    for dataset, scales in recipes._RECIPES.items()
+    for dataset, scales in recipes.RECIPES.items()
     for scale, recipe in scales.items()
 }
 

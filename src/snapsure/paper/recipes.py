@@ -148,7 +148,7 @@ RESNET_TINY = replace(
 )
 
 _SMALL = {"cpu": CPU, "cpu-full": CPU_FULL, "cpu-full-underfitted": CPU_FULL_UNDERFITTED}
-_RECIPES = {
+RECIPES = {
     "cifar10": {"paper": VGG, **_SMALL},
     "cifar100": {"paper": VGG, **_SMALL},
     "svhn": {"paper": VGG_DIGITS, **_SMALL},
@@ -162,7 +162,7 @@ def find_recipe(dataset: str, scale: str) -> Recipe:
     """Return the recipe of a data set at a scale."""
     find(dataset)
     _validate.choice(scale, SCALES, "scale")
-    known = _RECIPES[dataset]
+    known = RECIPES[dataset]
     if scale not in known:
         raise InvalidInput(
             f"`scale` must be {' or '.join(known)} for {dataset}, got {scale!r}. There is no other "
