@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -257,7 +258,11 @@ def refuse_packed_bomb(path: Path, remedy: str) -> None:
 
 def is_special(path: Path) -> bool:
     """Say whether a path is a pipe, a socket or a device: reading one may wait, or never end."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    try:
+        mode = path.stat().st_mode  # one look: another process may replace the file meanwhile
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def open_file(path: Path) -> BufferedReader:
