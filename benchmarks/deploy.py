@@ -55,7 +55,7 @@ class Deployed:
 
     def states(self) -> None:
         """The weights of each file, loaded into a network."""
-        for path in sorted((self.path / "snapshots").glob("*.safetensors")):
+        for path in sorted(self.path.rglob("*.safetensors")):
             network().load_state_dict(load_file(path))
 
 
