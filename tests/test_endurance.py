@@ -98,6 +98,7 @@ def grown_alone(*what):
         return alone.submit(grown, *what).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "warm", "count"), [(predicting, 30, 200), (merging, 5, 40), (scoring, 6, 8)]
 )
@@ -111,6 +112,7 @@ def leaking(folder):
     return lambda: kept.append(work())
 
 
+@pytest.mark.slow
 def test_a_leak_is_noticed(tmp_path):
     held, _ = grown_alone(leaking, tmp_path, 6, 8)
     assert held > _NOISE

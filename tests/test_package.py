@@ -135,6 +135,7 @@ except ModuleNotFoundError as error:
     assert re.search(r"snapsure\.score needs PyTorch.*snapsure\[torch\]", " ".join(fresh(code)))
 
 
+@pytest.mark.slow
 def test_snapshots_and_answers_do_not_wait_for_the_compiler(tmp_path):
     """`torch._dynamo` takes a second or two to import, and is of use to compiled networks alone."""
     code = f"""

@@ -17,6 +17,8 @@ import pytest
 
 from snapsure.testing import KappaContract
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
     r'^```python(?: title="(?P<title>[^"]*)")?\n(?P<code>.*?)^```\n'
@@ -27,8 +29,6 @@ CONTINUES = re.compile(r"<!-- continues (\S+) -->")
 NUMBER = re.compile(r"[-+−]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 ONE_RUN = "Output of one run"
 
-# Pages that need a framework, or longer than a few seconds.
-SLOW = {"adapters.md", "adopt.md", "deploy.md", "distill.md", "tutorial.md"}
 # Warnings of the frameworks about themselves.
 THEIRS = {
     "lightning.md": (
@@ -48,8 +48,6 @@ THEIRS = {
 def pages():
     for path in sorted((ROOT / "docs").rglob("*.md")):
         marks = [pytest.mark.filterwarnings(rule) for rule in THEIRS.get(path.name, ())]
-        if path.name in SLOW or path.parent.name == "integrations":
-            marks.append(pytest.mark.slow)
         if BLOCK.search(path.read_text()):
             yield pytest.param(path, marks=marks, id=path.relative_to(ROOT).as_posix())
 

@@ -71,6 +71,7 @@ def test_averaged_weights_answer_where_they_are_better(scored, tmp_path):
     assert all(np.array_equal(*pair) for pair in zip(again, answer, strict=True))
 
 
+@pytest.mark.slow
 def test_onnx_is_one_graph_of_one_pass(scored, tmp_path):
     store, table = scored
     predictor = Predictor.fit(network(), store, table, risk=0.05, answers="any")

@@ -454,6 +454,7 @@ def test_recorder_takes_the_same_epoch_again(store):
     assert float(store.load(3)["w"]) == 1.0
 
 
+@pytest.mark.slow
 def test_only_rank_0_writes(tmp_path):
     code = f"""
         import sys
