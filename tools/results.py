@@ -85,19 +85,18 @@ def format_gain(row: Result) -> str:
 
 # Few passes -----------------------------------------------------------------------------------
 
+LABELS = "held-out labels"
 README_ROWS = {
-    "`LES()`: learned early stopping": (LES, "held-out labels"),
-    "`LES(passes=3)`": (LES3, "held-out labels"),
+    "`LES()`: learned early stopping": (LES, LABELS),
+    "`LES(passes=3)`": (LES3, LABELS),
     "`AES()`: averaged early stopping": (AES, "nothing"),
     "averaged weights of the checkpoints": ("averaged weights", "nothing"),
     "for comparison: an `Ensemble` of two networks": (BOTH, "one more training"),
 }
 # On top of each such network's own final softmax: the method, its key in rivals.json, its cost.
 RIVAL_ROWS = {
-    "`LES()` on networks trained with SAM, EMA, SWA, FMFP or RegMixup": (
-        *(LES, "LES", "held-out labels"),
-    ),
-    "averaged weights of the same networks": (*("averaged weights", "averaged aurc", "nothing"),),
+    "`LES()` on networks trained with SAM, EMA, SWA, FMFP or RegMixup": (LES, "LES", LABELS),
+    "averaged weights of the same networks": ("averaged weights", "averaged aurc", "nothing"),
 }
 SUMMARY_ROWS = {
     "`AES()`, no labels": AES,
@@ -806,7 +805,13 @@ def format_networks(networks: Sequence[tuple[float, float, float]]) -> str:
 
 # The paper's tables, and the demo -------------------------------------------------------------
 
-PAPER_SETS = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}
+# A data set's columns: the paper's, and ours if there is any.
+PAPER_SETS = {
+    "cifar100": ("CIFAR-100: paper", "ours"),
+    "cifar10": ("CIFAR-10: paper", "ours"),
+    "svhn": ("SVHN: paper",),
+    "imagenet-tiny": ("ImageNet: paper", "Tiny-ImageNet: ours"),
+}
 PAPER_AVERAGED = {
     "softmax": "softmax response",
     "nn_distance": "NN-distance",
@@ -823,26 +828,38 @@ def _read_part(name: str, part: str) -> Any:
 
 def tabulate_paper() -> str:
     """Tabulate what AES, PES and LES gain: the paper's numbers, and ours."""
-    heads, rows = ["percent less E-AURC"], [["*test error, %*"]]
-    rows += [[f"AES of {of}"] for of in PAPER_AVERAGED.values()]
+    heads = ["percent less E-AURC"]
+    rows = [["*test error, %*"], *([f"AES of {of}"] for of in PAPER_AVERAGED.values())]
     rows += [[COMPARED[method]] for method in PAPER_COMPARED]
-    for name, title in PAPER_SETS.items():
-        first, third = _read_part(name, "table1"), _read_part(name, "table3")
-        heads += [f"{title}: paper", "ours"]
-        wrong = [100 * share for share in _read_part(name, "networks")["test_error"]]
-        paper = published()["validation_error_percent"][name]
-        cells = [[f"*{paper}*", f"*{min(wrong):.1f} … {max(wrong):.1f}*"]]
-        for kappa in PAPER_AVERAGED:
-            theirs, ours = published()["table1_aes"][name].get(kappa), first.get(kappa)
-            gain = 100 * (1 - theirs["k30"] / theirs["baseline"]) if theirs else None
-            cells.append([_minus(gain), _format_ours(ours["k30"], ours["final"]) if ours else ""])
-        for method in PAPER_COMPARED:
-            gain = published()["table3_pes_softmax"][name]["improvement_percent"]
-            theirs = _minus(gain if method == "pes_paper" else None)
-            cells.append([theirs, _format_ours(third[method], third["final"])])
-        for row, more in zip(rows, cells, strict=True):
-            row += more
+    for name, titles in PAPER_SETS.items():
+        heads += titles
+        columns = [_list_paper(name.removesuffix("-tiny")), *(_list_ours(name) for _ in titles[1:])]
+        for row, cells in zip(rows, zip(*columns, strict=True), strict=True):
+            row += cells
     return render_table(heads, rows)
+
+
+def _list_paper(name: str) -> list[str]:
+    """Return the paper's column of a data set."""
+    errors, areas = published()["validation_error_percent"], published()["table1_aes"][name]
+    wrong = errors[name] if name in errors else 100 - errors[f"{name}_top1_accuracy"]
+    cells = [f"*{wrong:.1f}*"]
+    for kappa in PAPER_AVERAGED:
+        area = areas.get(kappa)
+        cells.append(_minus(100 * (1 - area["k30"] / area["baseline"]) if area else None))
+    gain = published()["table3_pes_softmax"][name]["improvement_percent"]
+    return cells + [_minus(gain if method == "pes_paper" else None) for method in PAPER_COMPARED]
+
+
+def _list_ours(name: str) -> list[str]:
+    """Return our column of a data set."""
+    first, third = _read_part(name, "table1"), _read_part(name, "table3")
+    wrong = [100 * share for share in _read_part(name, "networks")["test_error"]]
+    cells = [f"*{min(wrong):.1f} … {max(wrong):.1f}*"]
+    for kappa in PAPER_AVERAGED:
+        ours = first.get(kappa)
+        cells.append(_format_ours(ours["k30"], ours["final"]) if ours else "")
+    return cells + [_format_ours(third[method], third["final"]) for method in PAPER_COMPARED]
 
 
 def _format_ours(found: Mapping[str, Any], final: Mapping[str, Any]) -> str:
@@ -859,7 +876,7 @@ def _minus(percent: float | None) -> str:
 def tabulate_published() -> str:
     """Tabulate E-AURC × 10³ of the final softmax and AES, as published and as ours."""
     rows = []
-    for name, title in PAPER_SETS.items():
+    for name, title in {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}.items():
         for words, table, k in (
             ("the paper (ICLR 2019), VGG-16", "table1_aes", "k30"),
             ("Moon et al. 2020, VGG-16", "table1_independent", "k10"),

@@ -141,7 +141,9 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
     facts = about(recipe=recipe, networks=[["a"], ["b"]])
     Experiment(facts, [table, table], {(0, 1): table}).save(tmp_path)
     earlier = Experiment.open(tmp_path)
-    ours = Experiment(about(recipe=recipe, seeds=[4], networks=[["c"]]), [other])
+    # What was trained before archives had a precision was trained in full.
+    mine = about(recipe=recipe, seeds=[4], networks=[["c"]], precision="32-true")
+    ours = Experiment(mine, [other])
     both = ours.beside(earlier)
     both.save(tmp_path)
     read = Experiment.open(tmp_path)
@@ -154,6 +156,7 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
     for wrong in (
         Experiment({**ours.about, "seeds": [1]}, [other]),
         Experiment({**ours.about, "recipe": {"drop": (1, 3)}}, [other]),
+        Experiment({**ours.about, "precision": "bf16-mixed"}, [other]),
     ):
         seeds = f"seeds 0, 1 for d at scale s, seeds {wrong.seeds[0]}"
         with pytest.raises(InvalidInput, match=f"--beside must be .*got d at scale s, {seeds}"):

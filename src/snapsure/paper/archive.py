@@ -33,6 +33,7 @@ class _About(TypedDict):
     scale: str
     files: dict[str, str]
     recipe: NotRequired[dict[str, Any]]
+    precision: NotRequired[str]
     networks: Annotated[list[list[Any]], Meta(min_length=1)]
     seeds: NotRequired[_Seeds]
     ensembles: NotRequired[list[_Seeds]]
@@ -43,7 +44,8 @@ class _About(TypedDict):
 class Experiment:
     """Networks of one recipe on one data set, and ensembles of those trained together."""
 
-    about: Mapping[str, Any]  # "dataset", "scale", "recipe", "networks"; perhaps "renamed"
+    # "dataset", "scale", "recipe", "networks"; perhaps "precision" (else 32-true), "renamed"
+    about: Mapping[str, Any]
     tables: Sequence[ScoreTable]
     ensembles: Mapping[tuple[int, ...], ScoreTable] = field(default_factory=dict)  # by their seeds
     # Of NN-distance alone, where it has other snapshots: by the place of its network in `tables`.
@@ -101,10 +103,12 @@ class Experiment:
         )
 
     def check_beside(self, others: Mapping[str, Any]) -> None:
-        """Refuse networks of another data set, scale or recipe, or of the same seeds."""
-        # JSON has lists for the recipe's tuples.
+        """Refuse networks of another data set, scale, recipe or precision, or of equal seeds."""
         kinds = [
-            (one["dataset"], one["scale"], json.dumps(one.get("recipe"), sort_keys=True))
+            (
+                *(one["dataset"], one["scale"], one.get("precision", "32-true")),
+                json.dumps(one.get("recipe"), sort_keys=True),  # it has lists for tuples
+            )
             for one in (self.about, others)
         ]
         if kinds[0] != kinds[1] or {*self.seeds} & {*_seeds(others)}:
@@ -113,8 +117,8 @@ class Experiment:
                 for one in (self.about, others)
             )
             raise InvalidInput(
-                "--beside must be results of other seeds, of the same data set, scale and recipe, "
-                f"got {ours} for {theirs}. Choose other results."
+                "--beside must be results of other seeds, of the same data set, scale, recipe and "
+                f"precision, got {ours} for {theirs}. Choose other results."
             )
 
     @property

@@ -128,6 +128,7 @@ def run(
         "dataset": study.dataset,
         "scale": study.scale,
         "recipe": asdict(study.recipe),
+        "precision": str(fabric.strategy.precision.precision),
         "seeds": seeds,
     }
     if beside is not None:
