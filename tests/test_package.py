@@ -46,6 +46,20 @@ def test_every_name_of_a_room_is_there_and_documented():
             assert getattr(module, name).__doc__, f"{room}.{name}"
 
 
+def test_what_a_function_returns_cannot_be_changed():
+    """A result that is stored, hashed or shared stays what it was."""
+    classes = {
+        node.name: [ast.unparse(mark) for mark in node.decorator_list]
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    holders = {name for name, marks in classes.items() if "dataclass" in str(marks)}
+    thawed = {name for name in holders if "frozen=True" not in str(classes[name])}
+    assert thawed == {"Threshold", "_Set"}
+    assert len(holders) > 20
+
+
 def test_it_works_from_a_zip(tmp_path):
     with zipfile.ZipFile(tmp_path / "snapsure.zip", "w") as archive:
         for path in SOURCE.rglob("*.py"):

@@ -13,18 +13,14 @@ from scipy.special import betaln
 from scipy.stats import binomtest
 
 from snapsure import Monitor, Threshold, _json
-from snapsure.decisions._monitor import (
-    _RISK_ODDS,
-    _SHIFT_ODDS,
-    Bets,
-    RankCuts,
-    rate_interval,
-    start_weights,
-)
+from snapsure.decisions._monitor import Bets, RankCuts, rate_interval, start_weights
 from snapsure.errors import CorruptFile, InvalidInput
 from tests.support.refusals import refuses
 
 THRESHOLD = Threshold(0.5, 0.5)
+# What is bet on, as multiples of the odds: more errors; more or fewer confidences above a cut.
+RISK_ODDS = (1.2, 1.5, 2, 3, 6, 15)
+SHIFT_ODDS = (1 / 3, 2 / 3, 3 / 2, 3)
 
 
 def watch(held_out=None, risk=0.1, **settings):
@@ -90,10 +86,10 @@ def test_evidence_is_the_definitions(ties):
     kappa[30:] **= 3
     monitor = watch(held_out)
     monitor.update(kappa, errors)
-    shift = slow_evidence(slow_ranks(held_out, kappa), _SHIFT_ODDS)
+    shift = slow_evidence(slow_ranks(held_out, kappa), SHIFT_ODDS)
     assert monitor._state.shift_bets.now == pytest.approx(math.log(shift), abs=1e-9)
     counted = [(e == 1, 0.1) for k, e in zip(kappa, errors, strict=True) if k >= 0.5 and e == e]
-    risk = slow_evidence([[answer] for answer in counted], _RISK_ODDS)
+    risk = slow_evidence([[answer] for answer in counted], RISK_ODDS)
     assert monitor._state.risk_bets.now == pytest.approx(math.log(risk), abs=1e-9)
     assert monitor.labelled == len(counted)
 
@@ -114,8 +110,8 @@ def test_bets_on_the_risk_are_fair_at_the_promise_and_lose_below_it(rate, fair):
     """The mean of the evidence over all streams of ten answers."""
     mean = 0.0
     for answers in itertools.product([False, True], repeat=10):
-        bets = Bets.start(len(_RISK_ODDS))
-        bets.play(np.array(answers)[:, None], np.array([[0.2]]), _RISK_ODDS, level=100.0)
+        bets = Bets.start(len(RISK_ODDS))
+        bets.play(np.array(answers)[:, None], np.array([[0.2]]), RISK_ODDS, level=100.0)
         mean += math.exp(bets.now) * rate ** sum(answers) * (1 - rate) ** (10 - sum(answers))
     assert mean == pytest.approx(1) if fair else mean < 0.95
 
@@ -128,8 +124,8 @@ def test_bets_on_ranks_are_fair_whatever_the_distribution():
         order = sorted([*held_out, first + 0.5])
         edges = [0.0, *order, 22.0]
         values = np.array([first + 0.5, (edges[second] + edges[second + 1]) / 2])
-        bets = Bets.start(15 * len(_SHIFT_ODDS))
-        bets.play(*RankCuts.of(held_out, seed=0).place(values), _SHIFT_ODDS, level=100.0)
+        bets = Bets.start(15 * len(SHIFT_ODDS))
+        bets.play(*RankCuts.of(held_out, seed=0).place(values), SHIFT_ODDS, level=100.0)
         mean += math.exp(bets.now) / (21 * 22)
     assert mean == pytest.approx(1)
 

@@ -2,8 +2,9 @@
 
 import json
 import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from snapsure import SnapshotStore
 from snapsure.errors import InvalidInput
 from snapsure.kappas import SoftmaxResponse
 from snapsure.paper import data, recipes
+from snapsure.paper.augment import Augmentation
 from snapsure.paper.data import Images
 from snapsure.paper.train import Parts, build, draw_batches, is_finished, open_logits, train
 from snapsure.scoring import score
@@ -24,6 +26,8 @@ from tests.support.tiny import TINY, TRAIN
 from tests.support.trainings import CODE, hash_snapshots, load_parts, train_alone
 
 pytestmark = pytest.mark.slow
+
+PUBLISHED = sorted((Path(__file__).parents[2] / "results").glob("cifar*/experiment.json"))
 
 
 def quiet(line):
@@ -75,17 +79,38 @@ def test_the_papers_recipes():
     assert (vgg.networks, vgg.neighbours, vgg.passes) == (5, 500, 100)
     assert (resnet.network, resnet.epochs, resnet.batch) == ("resnet18", 90, 256)
     assert (resnet.learning_rate, resnet.drop_every, resnet.drop) == (0.1, 30, 0.1)
-    assert recipes.find_recipe("svhn", "paper").augmentation.flip is False
+    assert (vgg.width, vgg.dropout, vgg.warm_up, vgg.parts) == (64, (0.3, 0.4, 0.5), 0, 1)
+    assert vgg.augmentation == Augmentation(flip=True, degrees=15, shift=0.1)
+    digits = recipes.find_recipe("svhn", "paper")
+    assert digits == replace(vgg, augmentation=replace(vgg.augmentation, flip=False))
+    # He et al. (2016): 8 to 100 % of the image, at a ratio of up to 4 : 3, enlarged to 224 pixels.
+    crops = Augmentation(flip=True, degrees=0, shift=0, area=(0.08, 1), stretch=4 / 3, size=224)
+    assert (resnet.augmentation, resnet.weight_decay, resnet.momentum) == (crops, 1e-4, 0.9)
+    assert (resnet.neighbours, resnet.passes, resnet.neighbours_every) == (None, None, 1)
+    tiny = recipes.find_recipe("imagenet-tiny", "cpu-full")
+    assert (tiny.epochs, tiny.drop_every, tiny.drop) == (90, 30, 0.1)  # the paper's three rates
+    assert tiny.epochs / tiny.parts == 18
+    assert (tiny.batch, tiny.weight_decay, tiny.networks) == (128, 5e-4, 3)
     for name in ("cifar10", "cifar100", "svhn"):
         paper = recipes.find_recipe(name, "paper")
         assert (paper.mc_rate, paper.mc_layers) == (paper.dropout[-1], "last")  # as it was trained
         assert paper.mc_statistics == ("variance", "mean")
     small = recipes.find_recipe("cifar100", "cpu")
     assert (small.mc_rate, small.mc_layers, small.mc_statistics) == (None, "all", ("mean",))
+    assert (small.width, small.images) == (vgg.width // 4, 50_000 // 5)
+    assert (small.epochs, small.batch, small.drop_every, small.drop) == (60, 128, 10, 0.5)
+    assert (small.dropout, small.learning_rate) == ((0.0, 0.0, 0.1), 0.05)
     with pytest.raises(InvalidInput, match=r"`scale` must be .*paper.*cpu-full.*, got 'huge'"):
         recipes.find_recipe("cifar10", "huge")
     with pytest.raises(InvalidInput, match=r"`scale` must be paper for imagenet-1k, got 'cpu'"):
         recipes.find_recipe("imagenet-1k", "cpu")
+
+
+@pytest.mark.parametrize("archive", PUBLISHED, ids=[path.parent.name for path in PUBLISHED])
+def test_recipes_are_those_of_the_published_networks(archive):
+    about = json.loads(archive.read_text())
+    recipe = recipes.find_recipe(about["dataset"], about["scale"])
+    assert json.loads(json.dumps(asdict(recipe))) == about["recipe"]
 
 
 def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
