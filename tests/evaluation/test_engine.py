@@ -9,7 +9,6 @@ from snapsure import AES
 from snapsure.estimators import Final
 from snapsure.evaluation._compare import Contest, _log_ratio, make_board
 from snapsure.evaluation._engine import (
-    SIGNIFICANT,
     Candidate,
     bootstrap_p,
     correct,
@@ -73,7 +72,7 @@ def two_methods(resamples, against):
 @pytest.mark.parametrize(("resamples", "against"), [(39, 0), (79, 1)])
 def test_a_p_value_of_exactly_a_twentieth_tells_nothing(resamples, against):
     made = board_of([two_methods(resamples, against)])
-    assert made["AES"].p_holm == SIGNIFICANT
+    assert made["AES"].p_holm == 0.05
     assert made["AES"].verdict == "no significant difference from the final softmax; the best here"
     assert made["final"].verdict == "the reference; no significant difference from the best"
 

@@ -6,16 +6,17 @@ from scipy.stats import binomtest
 
 from snapsure import Report, ScoreTable, Threshold, rc_curve
 from snapsure.report.accept import (
-    DELTAS,
-    POSITIONS,
     find_all_positions,
     find_difference,
     find_positions,
     show_positions,
     write_threshold,
 )
-from snapsure.report.charts import LEAST_COVERAGE, list_points
+from snapsure.report.charts import list_points
 from tests.support.report import chapter_of, early, scored
+
+POSITIONS, DELTAS = 200, (0.1, 0.05, 0.01, 0.001)  # that the page offers
+LEAST_COVERAGE = 0.05
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ from snapsure.errors import Infeasible, InvalidInput
 from snapsure.evaluation import choose
 from snapsure.metrics import Interval
 from snapsure.report.accept import find_all_positions
-from snapsure.report.advice import RISKS, judge, recommend
+from snapsure.report.advice import judge, recommend
 from tests.support.report import chapter_of, early, scored, spoilt
 
 LIMIT = 0.3
+ROUND = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 
 
 def advise(table, risk):
@@ -39,11 +40,11 @@ def test_a_limit_that_is_not_given_is_round_and_can_be_promised():
     table = early()
     learn = table.rows(choose(table).learn)
     advice = advise(table, None)
-    wanted = max(risk for risk in RISKS if risk <= learn.errors.mean() / 2)
-    for risk in (risk for risk in RISKS if wanted <= risk < advice.risk):
+    wanted = max(risk for risk in ROUND if risk <= learn.errors.mean() / 2)
+    for risk in (risk for risk in ROUND if wanted <= risk < advice.risk):
         with pytest.raises(Infeasible):
             Threshold.at_risk(learn.kappa("softmax")[-1], learn.errors, risk, 0.05)
-    assert advice.risk in RISKS
+    assert advice.risk in ROUND
     assert advice.accepted > 0
 
 
@@ -61,6 +62,25 @@ def test_the_final_softmax_may_be_deployed_although_another_method_ranks_better(
     use, why, *_ = replace(advice, choices=final).write()
     assert use == "Use the final softmax."
     assert why.startswith(f"{advice.verdicts[0].method} ranks better, but the final softmax ")
+
+
+def test_it_names_the_shares_that_are_accepted_and_sent_to_review():
+    advice = advise(early(), LIMIT)
+    accepted, final = advice.accepted, advice.final_accepted
+    *_, shares, last = advice.write()
+    percents = [f"{100 * share:.1f} %" for share in (accepted, 1 - accepted, final)]
+    assert percents[0] in shares
+    assert percents[1] in shares
+    assert percents[2] in last
+    without = [replace(choice, final_accepted=None) for choice in advice.choices]
+    assert "cannot keep that limit" in replace(advice, choices=without).write()[-1]
+
+
+def test_a_gain_that_is_not_significant_is_not_hidden():
+    advice = advise(early(), LIMIT)
+    unsure = [verdict._replace(outcome="no difference") for verdict in advice.verdicts]
+    assert len(replace(advice, verdicts=unsure).write()) == len(advice.write()) + 1
+    assert "not significant" in replace(advice, verdicts=unsure).write()[1]
 
 
 def test_several_tables_have_the_mean_of_what_each_accepts():

@@ -11,7 +11,7 @@ from snapsure import AES, Report, ScoreTable, Threshold, compare
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import choose
 from snapsure.evaluation._archive import open_contest
-from snapsure.report.accept import POSITIONS, find_all_positions, write_threshold
+from snapsure.report.accept import find_all_positions, write_threshold
 from snapsure.report.examples import Examples
 from snapsure.report.sections import SECTIONS
 from tests.support.browser import needs_browser
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 HOSTILE = ["<script>alert(1)</script>", "x" * 200, '🐈 & "cats"</li>', "'; drop"]
 MEGABYTE = 2**20
 RISK = 0.3
+POSITIONS = 200  # of the slider
 
 
 @pytest.fixture(scope="module")
