@@ -354,7 +354,7 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
     with pytest.raises(ModuleNotFoundError) as caught:
         RayExecutor()
     assert str(caught.value) == (
-        "snapsure.RayExecutor needs Ray, which is not installed: pip install 'snapsure[ray]'"
+        "snapsure.scoring.RayExecutor needs Ray, which is not installed: pip install 'snapsure[ray]'"
     )
 
 

@@ -85,7 +85,7 @@ class RayExecutor(Executor):
     ) -> None:
         if importlib.util.find_spec("ray") is None:
             raise ModuleNotFoundError(
-                "snapsure.RayExecutor needs Ray, which is not installed: "
+                "snapsure.scoring.RayExecutor needs Ray, which is not installed: "
                 "pip install 'snapsure[ray]'",
                 name="ray",
             )
