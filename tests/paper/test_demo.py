@@ -1,6 +1,7 @@
 """The demo's steps, made small; `make demo` runs it whole."""
 
 import io
+import math
 import re
 import signal
 import subprocess
@@ -8,7 +9,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from typer.main import get_command
 
@@ -38,6 +41,41 @@ def test_the_words_are_real_and_cut_once():
     row = words.spell(["añb", "дa"])
     assert row[0, :4].tolist() == [ord("a"), ord("ñ"), ord("b"), 0]
     assert row[1, :2].tolist() == [1, ord("a")]
+
+
+def test_a_word_is_its_first_twelve_letters_and_other_scripts_are_one_letter():
+    assert words.spell(["abcdefghijklm"]).tolist() == [[ord(letter) for letter in "abcdefghijkl"]]
+    assert words.spell(["\u017f\u0180"])[0, :3].tolist() == [0x17F, 1, 0]  # the last Latin letter
+    train, test = words.load()
+    assert min(len(word) for word in (*train.text, *test.text)) == 3
+
+
+def test_the_network_of_words_is_small():
+    """Weights and offsets: of letters, two convolutions with their norms, and ten answers."""
+    convolutions = (32 * 3 + 1) * 64 + (64 * 3 + 1) * 64
+    expected = 384 * 32 + convolutions + 2 * 2 * 64 + (64 + 1) * 10
+    assert sum(weights.numel() for weights in words.network().parameters()) == expected
+    x = torch.zeros(2, 12, dtype=torch.long)
+    assert words.network()(x).shape == (2, 10)
+
+
+def test_words_are_learned_in_batches_of_a_hundred_at_a_rate_that_falls_to_0(monkeypatch):
+    rates, recorded = [], []
+
+    class Watched(torch.optim.AdamW):
+        def step(self, closure=None):
+            (group,) = self.param_groups
+            rates.append(group["lr"])
+            assert group["weight_decay"] == 0.01
+            return super().step(closure)
+
+    monkeypatch.setattr(torch.optim, "AdamW", Watched)
+    monkeypatch.setattr(words, "EPOCHS", 4)
+    some = words.Words(np.array(["abc"] * 250), np.ones((250, 12), np.int64), np.arange(250) % 10)
+    words.train(some, 0, lambda model, epoch: recorded.append((epoch, model.training)))
+    cosine = [0.005 * (1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(4)]
+    assert rates == pytest.approx(np.repeat(cosine, 3).tolist())  # 250 are three batches
+    assert recorded == [(epoch, True) for epoch in (1, 2, 3, 4)]
 
 
 @pytest.fixture(scope="module")

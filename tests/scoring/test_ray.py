@@ -353,9 +353,8 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ModuleNotFoundError) as caught:
         RayExecutor()
-    assert str(caught.value) == (
-        "snapsure.scoring.RayExecutor needs Ray, which is not installed: pip install 'snapsure[ray]'"
-    )
+    assert "RayExecutor needs Ray" in str(caught.value)
+    assert "pip install 'snapsure[ray]'" in str(caught.value)
 
 
 def test_a_folder_that_a_worker_does_not_see(digits, tmp_path):
