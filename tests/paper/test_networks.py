@@ -50,6 +50,22 @@ def test_quick_has_a_sixth_of_vgg16s_multiplications():
     assert [m.p for m in quick(10).modules() if isinstance(m, nn.Dropout)] == [0.5]
 
 
+def test_resnet18_has_the_published_multiplications():
+    """He et al. (2016): 1.8 billion. Strides, paddings and poolings decide it, not the weights."""
+    assert multiplications(resnet18(1000), 224) == 1_814_073_344
+
+
+@pytest.mark.parametrize("make", [vgg16, resnet18])
+def test_convolutions_begin_as_wide_as_what_comes_out_asks(make):
+    """He et al. (2015): a variance of 2 / (k² · channels that come out), and no offset."""
+    torch.manual_seed(0)
+    for layer in make(10).modules():
+        if isinstance(layer, nn.Conv2d):
+            fan = layer.kernel_size[0] ** 2 * layer.out_channels
+            assert layer.weight.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.1)
+            assert layer.bias is None or not layer.bias.any()
+
+
 def test_whitening_makes_patches_uncorrelated_and_loses_nothing():
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(50, 3, 9, 9, generator=generator).cumsum(dim=2).cumsum(dim=3)
