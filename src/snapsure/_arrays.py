@@ -12,8 +12,10 @@ from snapsure._types import Array
 from snapsure.errors import CorruptFile
 
 
-def write(path: Path, values: Array) -> str:
+def write(path: Path, values: Array, *, durable: bool = True) -> str:
     """Write an array, whole or not at all, and return the SHA-256 of its file.
+
+    `durable` is as in `_files.replacing`.
 
     Not by `np.save`, which writes through C's own buffer and does not notice a full disk when that
     is emptied.
@@ -23,7 +25,7 @@ def write(path: Path, values: Array) -> str:
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     digest = hashlib.sha256(header.getvalue())
     digest.update(array.data)
-    with _files.replacing(path) as file:
+    with _files.replacing(path, durable=durable) as file:
         file.write(header.getvalue())
         file.write(array.data)
     return digest.hexdigest()

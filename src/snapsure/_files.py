@@ -39,10 +39,13 @@ def check_path(value: str | os.PathLike[str], name: str) -> Path:
 
 
 @contextmanager
-def replacing(path: Path, before: Callable[[], object] | None = None) -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, before: Callable[[], object] | None = None, *, durable: bool = True
+) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on exit, flush it to the disk and rename it to `path`.
 
-    `before` runs just before the rename, and may raise to prevent it.
+    `before` runs just before the rename, and may raise to prevent it. A file that is not `durable`
+    may be lost in a power cut: nobody waits for the disk.
     """
     # Not the process's number: two machines that share a folder may have the same.
     temporary = path.with_name(f"{_MARK}{uuid4().hex[:12]}-{path.name}")
@@ -50,13 +53,15 @@ def replacing(path: Path, before: Callable[[], object] | None = None) -> Iterato
         with _open_locked(temporary) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
             if not _POSIX:
                 file.close()
             if before is not None:
                 before()
             temporary.replace(path)
-        flush_folder(path.parent)
+        if durable:
+            flush_folder(path.parent)
     except BaseException as error:
         with suppress(OSError):  # where nothing can be written, nothing can be removed
             temporary.unlink(missing_ok=True)
@@ -112,9 +117,11 @@ def locking(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def write_bytes(path: Path, content: bytes, before: Callable[[], object] | None = None) -> None:
-    """Write a small file whole or not at all; `before` as in `replacing`."""
-    with replacing(path, before) as file:
+def write_bytes(
+    path: Path, content: bytes, before: Callable[[], object] | None = None, *, durable: bool = True
+) -> None:
+    """Write a small file whole or not at all; `before` and `durable` as in `replacing`."""
+    with replacing(path, before, durable=durable) as file:
         file.write(content)
 
 

@@ -89,7 +89,7 @@ def make_form(module: nn.Module, way: Way, run: Run, expected: Tensor) -> nn.Mod
     `run` makes a pass over the rows that these are of.
     """
     try:
-        form: Any = _copy(module)  # not nn.Module, whose types know no memory format
+        form: Any = copy_sharing(module)  # not nn.Module, whose types know no memory format
         if way == "fused":
             _fuse(form, run)
         logits = run(form.to(memory_format=torch.channels_last))
@@ -104,7 +104,7 @@ def make_form(module: nn.Module, way: Way, run: Run, expected: Tensor) -> nn.Mod
     return None
 
 
-def _copy(module: nn.Module) -> nn.Module:
+def copy_sharing(module: nn.Module) -> nn.Module:
     """Return a copy with weights of its own that lie in the same memory until they are replaced."""
     memo: dict[int, Any] = {
         id(weights): nn.Parameter(weights.detach(), requires_grad=False)

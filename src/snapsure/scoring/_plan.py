@@ -26,13 +26,13 @@ from snapsure.kappas._base import Kappa
 from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._code import model_digest
 from snapsure.networks._data import Rows, first_rows, row_count, to_device
-from snapsure.networks._network import call, choose_device, copy_network, refuse_no_network
+from snapsure.networks._network import call, choose_device, refuse_no_network
 from snapsure.networks._runner import group_epochs
 from snapsure.networks._trace import clone
-from snapsure.networks._ways import Speed, Way, read_way
+from snapsure.networks._ways import Speed, Way, copy_sharing, read_way
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._store import open_snapshots, refuse_empty
-from snapsure.snapshots._weights import list_some
+from snapsure.snapshots._weights import list_some, unwrap
 from snapsure.table._pieces import (
     TABLE,
     Layout,
@@ -85,12 +85,14 @@ class Plan:
         data: Rows,
         groups: list[tuple[int, ...]],
         replaces: bool,
+        is_temporary: bool = False,
     ) -> None:
         self.members, self.kappas, self.data, self.groups = members, kappas, data, groups
-        self.folder, self.table = folder, Pieces(folder, layout)
+        self.folder, self.table = folder, Pieces(folder, layout, durable=not is_temporary)
         self.names = [kappa.name for kappa in kappas]
         self.epochs: list[int] = layout["epochs"]
         self.final = self.epochs[-1]  # of the classifier itself
+        self.is_temporary = is_temporary
         self.replaces = replaces  # whether there are other scores, to be removed
         self.is_driver = True  # the only process that writes the manifest
         ends = [sum(layout["shards"][: i + 1]) for i in range(len(layout["shards"]))]
@@ -160,7 +162,7 @@ class Plan:
 
     def save(self) -> None:
         """Write the manifest."""
-        write_layout(self.folder, self.table.layout)
+        write_layout(self.folder, self.table.layout, durable=self.table.durable)
         self._saved = time.monotonic()
 
     def clear(self) -> None:
@@ -261,8 +263,12 @@ def make_plan(
     batch_size: int | None = None,
     overwrite: bool = False,
     speed: Speed = "auto",
+    is_temporary: bool = False,
 ) -> Plan:
-    """Check that all arguments fit together, and that the folder can be used for them."""
+    """Check that all arguments fit together, and that the folder can be used for them.
+
+    A temporary folder is removed when scoring ends, however that is: no run resumes from it.
+    """
     refuse_no_network(model)
     wanted = list_kappas(kappas)
     source = open_snapshots(snapshots, model)
@@ -301,6 +307,7 @@ def make_plan(
         data=rows,
         groups=group_epochs(model, members, epochs[::-1], *limits),
         replaces=replaces,
+        is_temporary=is_temporary,
     )
 
 
@@ -365,7 +372,8 @@ def _count_shard_rows(model: nn.Module, rows: Rows, kappas: Sequence[Kappa]) -> 
     operations = 2 * sum(weights.numel() for weights in model.parameters())
     # Scoring explains what is wrong with a network that fails here.
     with suppress(Exception):
-        module = copy_network(model)
+        device = choose_device(model)
+        module = copy_sharing(unwrap(model)).to(device).eval()
         inputs = clone(first_rows(next(rows.batches(*rows.cut(1)[0]))[0]))
         counts: list[int] = []  # not by `FlopCounterMode`, which imports PyTorch's compiler
 
@@ -378,6 +386,6 @@ def _count_shard_rows(model: nn.Module, rows: Rows, kappas: Sequence[Kappa]) -> 
         for layer in module.modules():
             layer.register_forward_hook(count)
         with torch.no_grad():
-            call(module, to_device(inputs, choose_device(module)))
+            call(module, to_device(inputs, device))
         operations = max(operations, sum(counts) // row_count(inputs))
     return min(_SHARD, _OPERATIONS // max(1, operations * passes * _GROUP))

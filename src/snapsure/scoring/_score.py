@@ -134,6 +134,7 @@ def score(
     if average:
         check_reference(model, reference)
     with ExitStack() as stack:
+        is_temporary = out is None
         if out is None:
             out = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapsure-"))
         folder = _files.check_path(out, "out")
@@ -151,6 +152,7 @@ def score(
             batch_size=batch_size,
             overwrite=overwrite,
             speed=speed,
+            is_temporary=is_temporary,
         )
         stack.push(lambda kind, *_: plan.leave() if kind else None)
         _run(plan, model, executor, overwrite=overwrite, progress=progress)
@@ -224,6 +226,9 @@ def bar(
     what: str | Callable[[], str], total: int, done: int, *, progress: bool
 ) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with the time left; yield a function that counts rows."""
+    if not progress:
+        yield lambda rows: None
+        return
     describe = what if callable(what) else lambda: what
     columns = (
         TextColumn("{task.description}"),
@@ -234,6 +239,6 @@ def bar(
     )
     # In a notebook without ipywidgets, Rich would warn; as text, the bar appears once at the end.
     console = Console(stderr=True, force_jupyter=None if find_spec("ipywidgets") else False)
-    with Progress(*columns, console=console, disable=not progress) as shown:
+    with Progress(*columns, console=console) as shown:
         task = shown.add_task(describe(), total=total, completed=done)
         yield lambda rows: shown.update(task, advance=rows, description=describe())

@@ -101,20 +101,23 @@ def read_layout(folder: Path) -> Layout | None:
         return None
 
 
-def write_layout(folder: Path, layout: Layout) -> None:
+def write_layout(folder: Path, layout: Layout, *, durable: bool = True) -> None:
     """Replace `table.json`.
 
     `other` describes a table of which pieces may lie in the other place: the one that was
     replaced, or one that was never finished.
     """
-    _files.write_bytes(folder / TABLE, _json.text(layout))
+    _files.write_bytes(folder / TABLE, _json.text(layout), durable=durable)
 
 
 class Pieces:
-    """The files of a table: pieces in any order. Their hashes go into its layout."""
+    """The files of a table: pieces in any order. Their hashes go into its layout.
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
-        self.folder, self.layout = folder, layout
+    `durable` is whether pieces that are written must survive a power cut.
+    """
+
+    def __init__(self, folder: Path, layout: Layout, *, durable: bool = True) -> None:
+        self.folder, self.layout, self.durable = folder, layout, durable
         self.epochs: list[int] = layout["epochs"]
         self.shards: list[int] = layout["shards"]
         self.hashes: dict[str, str] = layout["hashes"]
@@ -129,7 +132,7 @@ class Pieces:
         """Write a piece, whole or not at all."""
         key = self.key(name, epoch, shard)
         _files.make_inner((self._place / key).parent)
-        self.hashes[key] = _arrays.write(self._place / key, values)
+        self.hashes[key] = _arrays.write(self._place / key, values, durable=self.durable)
 
     def read(self, name: str, epoch: int | None, shard: int) -> Array:
         """Read a piece, after comparing it with the manifest."""
