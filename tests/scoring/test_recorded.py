@@ -7,7 +7,7 @@ import torch
 from snapsure import AES, Ensemble, MCDropout, SoftmaxResponse, score
 from snapsure.errors import InvalidInput
 from snapsure.kappas import DeepKNN, Doctor, Energy, Entropy, Margin, MaxLogit
-from snapsure.kappas._logits import Logits
+from snapsure.networks._forward import Logits
 from snapsure.scoring._recorded import RecordedLogits, average_probabilities, score_recorded
 
 KAPPAS = [SoftmaxResponse(), Entropy(), Margin(), Energy(2.0), MaxLogit(), Doctor()]

@@ -1,6 +1,7 @@
 """The engine on a really trained network, against direct, slow, plain references."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -27,7 +28,8 @@ from snapsure import (
 )
 from snapsure._logit_scores import LogitScores
 from snapsure.errors import CorruptFile, InvalidInput, WrongArchitecture
-from snapsure.scoring import LocalExecutor, _plan
+from snapsure.kappas import Entropy, Margin
+from snapsure.scoring import LocalExecutor, _executor, _plan
 from tests.support import processes
 from tests.support.folders import read_files
 
@@ -247,6 +249,65 @@ def test_the_batch_size_changes_nothing_that_matters(digits, table):
     got = score(digits.model(), digits.store, loader, kappas, progress=False)
     for name in table.names:
         np.testing.assert_allclose(got.kappa(name), table.kappa(name), atol=2e-5)
+
+
+def test_batches_that_are_scored_together_have_the_scores_of_each(
+    digits, other_digits, tmp_path, monkeypatch
+):
+    ensemble, trees = Ensemble([digits.store, other_digits.store]), []
+    for most in (1, 2_000, 1 << 30):
+        monkeypatch.setattr(_executor, "_TOGETHER", most)
+        score(
+            digits.model(),
+            ensemble,
+            digits.test,
+            [SoftmaxResponse(), Entropy(), Margin()],
+            out=tmp_path / str(most),
+            batch_size=50,
+            executor=LocalExecutor(group=4),
+            progress=False,
+        )
+        trees.append(read_files(tmp_path / str(most)))
+    assert trees[0] == trees[1] == trees[2]
+
+
+class Reusing(nn.Module):
+    """Returns every batch's logits in the same memory."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.memory = network, torch.empty(50, 10)
+
+    def forward(self, x):
+        return self.memory[: len(x)].copy_(self.network(x))
+
+    def load_state_dict(self, state, **options):
+        return self.network.load_state_dict(state, **options)
+
+    def state_dict(self, **options):
+        return self.network.state_dict(**options)
+
+
+def test_logits_are_read_before_the_next_pass_overwrites_them(digits):
+    scored = [
+        score(model, digits.store, digits.test, batch_size=50, progress=False)
+        for model in (digits.model(), Reusing(digits.model()))
+    ]
+    for column in ("labels", "final"):
+        assert (getattr(scored[0], column) == getattr(scored[1], column)).all()
+    assert (scored[0].kappa("softmax") == scored[1].kappa("softmax")).all()
+
+
+def test_without_a_folder_nothing_waits_for_the_disk(digits, tmp_path, monkeypatch):
+    flushed, flush = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (flushed.append(handle), flush(handle)))
+    without = score(digits.model(), digits.store, digits.test, progress=False)
+    assert not flushed
+    within = score(digits.model(), digits.store, digits.test, out=tmp_path, progress=False)
+    assert flushed
+    for column in ("labels", "y_hat", "y", "final"):
+        assert (getattr(without, column) == getattr(within, column)).all()
+    assert (without.kappa("softmax") == within.kappa("softmax")).all()
 
 
 def test_one_pass_serves_all_kappas(digits):

@@ -1,37 +1,15 @@
 """κ functions of the logits alone, each defined here and computed in `_logit_scores.py`."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from snapsure import _validate
 from snapsure._logit_scores import LogitScores
 from snapsure._types import Floats, Ints
-from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
-from snapsure.networks._forward import Forward, Sampling
-
-
-class Logits(Forward):
-    """A pass of which only the logits are known."""
-
-    def embedding(self, layer: str | None) -> Tensor:
-        """Refuse, because only the logits are known."""
-        raise InvalidInput(
-            "κ must need logits alone, got one that reads embeddings. Score with the network."
-        )
-
-    def samples(self, sampling: Sampling) -> Iterator[Tensor]:
-        """Refuse, because only the logits are known."""
-        raise InvalidInput(
-            "κ must need logits alone, got one that samples dropout. Score with the network."
-        )
-
-    def rates(self, sampling: Sampling) -> Mapping[str, float]:
-        """Return no rates, because no dropout is known."""
-        return {}
+from snapsure.networks._forward import Forward
+from snapsure.networks._forward import Logits as Logits  # for the examples
 
 
 class LogitKappa(Kappa):

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from snapsure._types import Floats, Ints
+from snapsure.errors import InvalidInput
 
 T = TypeVar("T")
 
@@ -67,6 +68,26 @@ class Forward(ABC):
             self._shared[key] = make()
         value: T = self._shared[key]
         return value
+
+
+class Logits(Forward):
+    """A pass of which only the logits are known."""
+
+    def embedding(self, layer: str | None) -> Tensor:
+        """Refuse, because only the logits are known."""
+        raise InvalidInput(
+            "κ must need logits alone, got one that reads embeddings. Score with the network."
+        )
+
+    def samples(self, sampling: Sampling) -> Iterator[Tensor]:
+        """Refuse, because only the logits are known."""
+        raise InvalidInput(
+            "κ must need logits alone, got one that samples dropout. Score with the network."
+        )
+
+    def rates(self, sampling: Sampling) -> Mapping[str, float]:
+        """Return no rates, because no dropout is known."""
+        return {}
 
 
 class Snapshot(ABC):

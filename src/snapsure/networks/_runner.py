@@ -25,7 +25,7 @@ from snapsure.networks._data import (
     row_count,
     to_device,
 )
-from snapsure.networks._forward import Reader, exponentials
+from snapsure.networks._forward import Forward, Logits, Reader, exponentials
 from snapsure.networks._network import (
     Network,
     call,
@@ -69,8 +69,9 @@ class Runner:
         way: Way | None = "eager",
         rows: int | None = None,
     ) -> None:
-        watches = any(kappa.layers or kappa.sampling for kappa in kappas)
-        self.way: Way | None = "eager" if watches else way
+        # Whether logits are not enough: then each batch is scored while its pass is in memory.
+        self.watches = any(kappa.layers or kappa.sampling for kappa in kappas)
+        self.way: Way | None = "eager" if self.watches else way
         self._rows = UNKNOWN if rows is None else rows
         self._model, self._members, self._kappas = model, list(members), list(kappas)
         self._name, self.device = name, device or choose_device(model)
@@ -200,6 +201,30 @@ class Runner:
         networks = self.probe([epoch], inputs, row)
         with self._explain(inputs, row):
             forwards = [network.run(inputs) for network in networks]
+        columns = self._describe(forwards, y_hat, prepared)
+        for network in networks:
+            network.forget()
+        return columns
+
+    @torch.inference_mode()
+    def score_logits(
+        self,
+        logits: Tensor,
+        y_hat: Ints | None = None,
+        prepared: Sequence[Sequence[Any]] | None = None,
+    ) -> Columns:
+        """Return what `score` does, by the logits of any number of batches, where these are enough.
+
+        `logits` are those of one epoch, (members, rows, classes).
+        """
+        return self._describe([Logits(each) for each in logits], y_hat, prepared)
+
+    def _describe(
+        self,
+        forwards: Sequence[Forward],
+        y_hat: Ints | None,
+        prepared: Sequence[Sequence[Any]] | None,
+    ) -> Columns:
         labels = vote([forward.logits for forward in forwards])
         chosen = labels if y_hat is None else y_hat
 
@@ -212,8 +237,6 @@ class Runner:
                 for member, forward in enumerate(forwards)
             ]
             columns[kappa.name] = mean_kappa(values)
-        for network in networks:
-            network.forget()
         return columns
 
     @torch.inference_mode()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from snapsure._types import Floats, Ints
 from snapsure.errors import InvalidInput
 from snapsure.kappas._base import Kappa
-from snapsure.kappas._logits import Logits
 from snapsure.networks._data import BATCH, Digest, Rows, is_words, refuse_infinite, row_count
+from snapsure.networks._forward import Logits
 from snapsure.networks._network import TURN
 from snapsure.networks._runner import (
     Columns,

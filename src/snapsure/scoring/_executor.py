@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from snapsure import _validate
 from snapsure._types import Array, Ints
@@ -22,6 +22,8 @@ from snapsure.networks._trace import clone
 from snapsure.networks._ways import Way
 from snapsure.scoring._plan import Done, Piece, Plan
 
+# Batches wait for their scores until there are so many logits: few at a time cost more each.
+_TOGETHER = 1 << 15
 _NAMED = 8  # failures and causes that an error message names
 
 
@@ -78,38 +80,58 @@ class Worker:
         """Run every batch of a shard through every snapshot."""
         plan, runner, members = self._plan, self._runner, range(len(self._plan.members))
         low, high = plan.bounds[shard]
+        # Rows that are read once for all snapshots, and never again, are compared with nothing.
+        is_only = plan.is_temporary and len(epochs) == len(plan.epochs)
+        digest, hashes = None if is_only else Digest(), dict[str, str]()
         known = None if plan.final in epochs else plan.table.read_new("y_hat", None, shard)
-        digest, hashes = Digest(), dict[str, str]()
         true: list[Ints] = []
+        waiting: dict[int, list[Tensor]] = {epoch: [] for epoch in epochs}  # logits without scores
         parts: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
 
-        at = low
+        start = at = low  # the first row without scores, and the first of the batch
         for batch, y in plan.data.batches(low, high):
-            digest.add(batch, y)
+            if digest is not None:
+                digest.add(batch, y)
             true += [] if y is None else [y]
-            inputs, rows = to_device(batch, runner.device), row_count(batch)
-            y_hat = None if known is None else known[at - low : at - low + rows]
+            inputs, end = to_device(batch, runner.device), at + row_count(batch)
+            y_hat = None if known is None else known[start - low : end - low]
             for epoch in epochs:  # the final one is the first of its group
                 prepared = [self._prepared[member, epoch] for member in members]
-                columns = runner.score(epoch, inputs, y_hat, prepared, at)
+                columns: Columns | None = None
+                if runner.watches:
+                    columns = runner.score(epoch, inputs, y_hat, prepared, at)
+                else:
+                    logits = runner.logits([epoch], inputs, at)
+                    waiting[epoch].append(logits)
+                    if end == high or (end - start) * logits.shape[-1] >= _TOGETHER:
+                        together = torch.cat(waiting[epoch], dim=1)
+                        waiting[epoch] = []
+                        columns = runner.score_logits(together, y_hat, prepared)
                 plan.way = runner.way  # chosen at the first batch; the manifest records it
-                if y is not None and runner.classes is not None:
+                if y is not None and runner.classes is not None and epoch == epochs[0]:
                     _validate.in_range(y, runner.classes, "labels of `data`", at)
-                y_hat = columns["labels"] if y_hat is None else y_hat
-                parts[epoch].append(columns)
-                advance(rows * len(members))
+                if columns is not None:
+                    y_hat = columns["labels"] if y_hat is None else y_hat
+                    parts[epoch].append(columns)
+                advance((end - at) * len(members))
                 # At once, because a batch may take long, and what is written is not lost.
-                if at + rows == high:
-                    hashes |= self._write(epoch, shard, parts[epoch], true, digest.hex())
-            at += rows
-        return Done(hashes, {str(shard): digest.hex()}, runner.classes)
+                if end == high:
+                    hashes |= self._write(epoch, shard, parts[epoch], true, digest)
+            start, at = start if columns is None else end, end
+        return Done(hashes, _name_digest(shard, digest), runner.classes)
 
     def _write(
-        self, epoch: int, shard: int, parts: list[Columns], true: list[Ints], digest: str
+        self,
+        epoch: int,
+        shard: int,
+        parts: list[Columns],
+        true: list[Ints],
+        digest: Digest | None,
     ) -> dict[str, str]:
         """Write all columns of a snapshot on a shard, and record and return their hashes."""
         plan = self._plan
-        plan.check_digest(shard, digest)
+        if digest is not None:
+            plan.check_digest(shard, digest.hex())
         plan.begin()
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         pieces: dict[tuple[str, int | None], Array] = {
@@ -123,7 +145,7 @@ class Worker:
             plan.table.write(name, of, shard, values)
         keys = [plan.table.key(name, of, shard) for name, of in pieces]
         hashes = {key: plan.table.hashes[key] for key in keys}
-        plan.record(Done(hashes, {str(shard): digest}, self._runner.classes))
+        plan.record(Done(hashes, _name_digest(shard, digest), self._runner.classes))
         return hashes
 
     def _prepare(self, epochs: tuple[int, ...]) -> None:
@@ -152,6 +174,11 @@ class Worker:
             or [kappa.prepared(plan.preparation(kappa, *slot), device) for kappa in plan.kappas]
             for slot in self._runner.slots(epochs)
         }
+
+
+def _name_digest(shard: int, digest: Digest | None) -> dict[str, str]:
+    """Return the digest of a shard's rows by its number, where there is one."""
+    return {} if digest is None else {str(shard): digest.hex()}
 
 
 class Queue:

@@ -15,7 +15,7 @@ from snapsure._spacing import choose
 from snapsure._types import Array, Floats, Ints
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas._base import Kappa, softmax_of
-from snapsure.kappas._logits import Logits
+from snapsure.networks._forward import Logits
 from snapsure.networks._runner import describe_logits, vote
 from snapsure.scoring._plan import list_kappas
 from snapsure.table import ScoreTable
