@@ -1,5 +1,6 @@
 """A small convolutional network, really trained on scikit-learn's digits, once for all tests."""
 
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -50,6 +51,14 @@ def train_digits(folder, seed):
 def _seeded():
     """What a test draws does not depend on the tests before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unflushed():
+    """No test cuts the power, and even a kill loses nothing that was written: nobody waits."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

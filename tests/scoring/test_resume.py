@@ -27,13 +27,17 @@ class Stream(torch.utils.data.IterableDataset):
         return iter([(row, int(y)) for row, y in zip(self.x, Y, strict=True)])
 
 
-@pytest.fixture
-def store(tmp_path):
+def record(folder):
     torch.manual_seed(3)
-    store = SnapshotStore(tmp_path / "run")
+    store = SnapshotStore(folder)
     for epoch in EPOCHS:
         store.save(network(), epoch)
     return store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return record(tmp_path / "run")
 
 
 def scored(store, out, x=X, group=None):
@@ -54,6 +58,16 @@ def every_batch_is_a_shard(monkeypatch):
     """As where a network is slow; and what is done is noted at once."""
     monkeypatch.setattr(_plan, "_SHARD", 100)
     monkeypatch.setattr(_plan, "_EVERY", 0)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The files of a scoring that nobody interrupts."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_plan, "_SHARD", 100)
+        scored(record(folder / "run"), folder / "out")
+    return read_files(folder / "out")
 
 
 @pytest.fixture
@@ -85,14 +99,12 @@ def interrupt(store, out, stop_after, count, **options):
 
 @pytest.mark.parametrize("stopped", [1, 2, 7, 16, 29])
 @pytest.mark.parametrize("group", [1, 2, 3])
-def test_nothing_is_done_twice_and_no_byte_differs(store, tmp_path, passes, stopped, group):
+def test_nothing_is_done_twice_and_no_byte_differs(store, whole, tmp_path, passes, stopped, group):
     done, stop_after = passes
-    scored(store, tmp_path / "whole", group=group)
-    assert len(done) == BATCHES * len(EPOCHS)
     interrupt(store, tmp_path / "out", stop_after, stopped, group=group)
     scored(store, tmp_path / "out", group=group)
     assert len(done) == BATCHES * len(EPOCHS) - stopped
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == whole
 
 
 def test_another_grouping_uses_what_is_done(store, tmp_path, passes):
@@ -104,22 +116,22 @@ def test_another_grouping_uses_what_is_done(store, tmp_path, passes):
 
 @pytest.mark.parametrize("every", [0, 1e9])
 def test_killed_at_most_the_work_since_the_last_manifest_is_lost(
-    store, tmp_path, passes, monkeypatch, every
+    store, whole, tmp_path, passes, monkeypatch, every
 ):
     done, stop_after = passes
-    scored(store, tmp_path / "whole")
     monkeypatch.setattr(_plan, "_EVERY", every)
     with monkeypatch.context() as patched:
         patched.setattr(_plan.Plan, "leave", lambda self: None)  # as if it were killed
         interrupt(store, tmp_path / "out", stop_after, 8)
     scored(store, tmp_path / "out")
     assert len(done) == BATCHES * len(EPOCHS) - (0 if every else 8)
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == whole
 
 
 def test_a_stream_is_scored_in_shards_and_read_once_per_group(store, tmp_path, passes):
     done, stop_after = passes
     whole = scored(store, tmp_path / "whole")
+    assert len(done) == BATCHES * len(EPOCHS)
     interrupt(store, tmp_path / "out", stop_after, 14, x=Stream(X), group=1)
     stream = Stream(X)
     table = scored(store, tmp_path / "out", x=stream, group=1)
@@ -141,14 +153,13 @@ def test_rows_of_other_inputs_are_refused(store, tmp_path, passes, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [b"", b"torn", b"\x93NUMPY torn"])
-def test_a_damaged_piece_is_scored_again(store, tmp_path, passes, damage):
+def test_a_damaged_piece_is_scored_again(store, whole, tmp_path, passes, damage):
     done, stop_after = passes
-    scored(store, tmp_path / "whole")
     interrupt(store, tmp_path / "out", stop_after, 9)
     (tmp_path / "out" / "softmax" / "epoch-000002.00001.npy").write_bytes(damage)
     scored(store, tmp_path / "out")
     assert len(done) == BATCHES * len(EPOCHS) - 8
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    assert read_files(tmp_path / "out") == whole
 
 
 def test_shards_are_smaller_where_a_pass_takes_more_operations(store, tmp_path, monkeypatch):
