@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from snapsure import PES, Platt
+from snapsure import PES, Platt, compare
 from snapsure.evaluation import trajectories
-from snapsure.report.chapter import Folded
+from snapsure.report.advice import recommend, summarise
+from snapsure.report.chapter import Cards, Folded, Row
 from snapsure.report.charts import to_plain
 from snapsure.report.sections import (
+    SECTIONS,
     count_bins,
     find_classes,
     find_mistakes,
@@ -16,6 +18,8 @@ from snapsure.report.sections import (
     follow_training,
     group_by_confidence,
     rank,
+    show_contest,
+    show_examples,
     state_probabilities,
 )
 from snapsure.report.tables import Table
@@ -126,6 +130,37 @@ def test_one_snapshot_moves_nothing():
     chapter = chapter_of(scored(snapshots=1))
     ranks = [rank(score) for score in chapter.scores.values()]
     assert all(np.array_equal(ranks[0], each) for each in ranks)
+
+
+def tables_of(blocks):
+    """Every table, also of those that are folded or beside each other."""
+    for block in blocks:
+        if isinstance(block, Table):
+            yield block
+        yield from tables_of(getattr(block, "blocks", ()))
+
+
+def test_words_are_aligned_left_and_numbers_right():
+    chapters = [chapter_of(scored(seed=seed), 0.3) for seed in (0, 1)]
+    advice = recommend([each.table for each in chapters], [each.choice for each in chapters], 0.3)
+    blocks = [block for section in SECTIONS for block in section.make(chapters[0])]
+    contest = compare({"a": [chapters[0].table]}, resamples=400)
+    sides = {
+        (column.head, column.text)
+        for table in tables_of([*blocks, *summarise(advice, chapters, ""), *show_contest(contest)])
+        for column in table.columns
+    }
+    words = {head for head, is_text in sides if is_text}
+    assert words == {"class", "method", "probability", "recommended", "table", "verdict"}
+    assert not words & {head for head, is_text in sides if not is_text}
+
+
+def test_a_page_begins_with_few_examples_and_folds_the_rest(chapter):
+    blocks = show_examples(chapter)
+    surest = next(block for block in blocks if isinstance(block, Cards))
+    moved = next(block for block in blocks if isinstance(block, Row))
+    assert (surest.visible, len(surest.cards)) == (6, 12)
+    assert [(cards.visible, len(cards.cards)) for cards in moved.blocks] == [(2, 6)] * 4
 
 
 def test_plain_numbers():
