@@ -56,6 +56,28 @@ def test_integers_have_64_bits(tmp_path, n):
         _json.load(tmp_path / "a.json", "a thing", Content, "restore it")
 
 
+def test_the_least_integer_and_counts_from_0_are_read(tmp_path):
+    (tmp_path / "a.json").write_bytes(_json.text({"n": -(2**63), "points": []}))
+    content = _json.load(tmp_path / "a.json", "a thing", Content, "restore it")
+    assert content["n"] == -(2**63)
+    for count in (0, 2**63 - 1):
+        assert _json.convert(count, _json.Count, "a", "a thing", "restore it") == count
+    for count in (-1, 2**63):
+        with pytest.raises(CorruptFile, match=str(count)):
+            _json.convert(count, _json.Count, "a", "a thing", "restore it")
+
+
+def test_a_message_shows_forty_characters_of_a_long_value():
+    for letters, shown in ((38, f"got '{'a' * 38}' at"), (39, f"got '{'a' * 39}… at")):
+        with pytest.raises(CorruptFile) as caught:
+            _json.convert("a" * letters, int, "a", "a thing", "restore it")
+        assert shown in str(caught.value)
+
+
+def test_files_whose_keys_have_another_order_are_the_same():
+    assert _json.digest({"a": 1, "b": 2}) == _json.digest({"b": 2, "a": 1})
+
+
 @pytest.mark.parametrize("text", ["", "{", "NaN", '{"n": 1e999}', '{"n": Infinity}', "[" * 10**5])
 def test_what_is_no_json_is_refused(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
