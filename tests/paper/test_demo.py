@@ -110,6 +110,7 @@ def test_it_runs_end_to_end(short):
     for word in ("final softmax", "AES", "LES (3 passes)", "at most 30%", "2,000 other words"):
         assert word in text
     assert text.count(" right with probability ") == len(demo.ASKED)
+    assert "│ AES " in text  # names are aligned left
 
 
 def test_it_ends_with_commands_that_exist(short):
@@ -198,8 +199,8 @@ def test_what_is_deployed_is_what_answers(short):
         line = f"  {word:16} {names[label]:8} right with probability {confidence:4.0%}: "
         assert line in text
     output = io.StringIO()
-    demo.answer(folder, ["weather"], Console(file=output, width=100))
-    assert output.getvalue().split()[0] == "weather"
+    demo.answer(folder, ["weather", "[b]old"], Console(file=output, width=100))
+    assert [line.split()[0] for line in output.getvalue().splitlines()] == ["weather", "[b]old"]
     with pytest.raises(InvalidInput, match="must hold a finished demo to answer words"):
         demo.answer(folder / "none", ["weather"], Console(file=output))
 
