@@ -2,10 +2,12 @@
 
 import json
 import os
+from threading import Thread
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from torch import nn
 
 from snapsure import (
@@ -19,9 +21,10 @@ from snapsure import (
     score,
 )
 from snapsure.errors import CorruptFile, InvalidInput, StorageError
-from snapsure.scoring import LocalExecutor, _plan
+from snapsure.scoring import LocalExecutor, _plan, _score
 from tests.support.folders import read_files
 from tests.support.problem import refusal
+from tests.support.processes import until
 
 X, Y = torch.rand(700, 4, generator=torch.Generator().manual_seed(1)), torch.arange(700) % 3
 
@@ -299,3 +302,22 @@ def test_nothing_is_written_or_removed_through_a_link(store, tmp_path, name, ove
     os.mkfifo(out / name)
     message = refusal(lambda: scored(store, out, **more), StorageError)
     assert message.startswith(f"{out / name} must be a folder of its own, got a pipe")
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_who_waits_for_another_process_says_so_unless_it_is_to_be_quiet(tmp_path, capsys, shows):
+    said = []
+
+    def enter():
+        with _score._lock(tmp_path, shows=shows):
+            said.append("entered")
+
+    with FileLock(tmp_path / _plan.LOCK):
+        waiting = Thread(target=enter)
+        waiting.start()
+        if shows:
+            until(lambda: said.append(capsys.readouterr().err) or f"into {tmp_path}" in said[-1])
+        assert "entered" not in said
+    waiting.join()
+    assert said[-1] == "entered"
+    assert capsys.readouterr().err == ""

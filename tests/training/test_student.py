@@ -66,6 +66,19 @@ def targets_of(folder, store, x, memory=1 << 30, epochs=(4, 7, 10), model=networ
     return targets, sum(done)
 
 
+def test_each_epoch_is_a_line_unless_it_is_to_be_quiet(store, tmp_path, capsys):
+    folder = tmp_path / "told"
+    quiet(store, points(), folder, progress=True).fit()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("epoch")]
+    history = read_history(folder)
+    assert len(lines) == len(history) == 2
+    for line, entry in zip(lines, history, strict=True):
+        assert f"{entry['loss']:.3f}" in line
+        assert f"{100 * entry['agreement']:.1f}%" in line
+    quiet(store, points(), tmp_path / "quiet").fit()
+    assert capsys.readouterr().err == ""
+
+
 def test_targets_are_the_mean_of_what_snapshots_believe(store, tmp_path):
     x, _ = points(700)
     targets, done = targets_of(tmp_path, store, x)

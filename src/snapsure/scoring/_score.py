@@ -1,5 +1,6 @@
 """`score`: from snapshots to a score table."""
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -207,7 +208,7 @@ def _lock(folder: Path, *, shows: bool) -> Iterator[None]:
         except Timeout:
             if shows:
                 said = f"Another process is scoring into {folder}. Waiting for it to end."
-                Console(stderr=True).print(said, highlight=False, markup=False, soft_wrap=True)
+                sys.stderr.write(f"{said}\n")
             lock.acquire()
     except OSError as error:
         if error.errno not in NO_LOCKS:  # without locks, two processes must not score there

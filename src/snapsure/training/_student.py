@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Optimizer
@@ -341,7 +341,7 @@ class Student:
             "schedule": schedule,
             "precision": fabric.strategy.precision,
         }
-        history, console = _epochs.load_state(self.folder, saved), Console(stderr=True)
+        history = _epochs.load_state(self.folder, saved)
         for epoch in range(len(history) + 1, self.epochs + 1):
             begin = time.monotonic()
             entry = self._train_epoch(epoch, fabric, model, running)
@@ -355,12 +355,10 @@ class Student:
             if fabric.is_global_zero:
                 _epochs.save_state(self.folder, saved, history)
                 if self._progress:
-                    console.print(
+                    sys.stderr.write(
                         f"epoch {epoch} of {self.epochs}: loss {entry['loss']:.3f}, agrees with "
                         f"{entry['agreement']:.1%} of the targets, "
-                        f"{_epochs.describe_time_left(history, self.epochs)}",
-                        highlight=False,
-                        soft_wrap=True,
+                        f"{_epochs.describe_time_left(history, self.epochs)}\n"
                     )
             fabric.barrier()
         return network
