@@ -66,6 +66,13 @@ def test_help_ends_with_an_example(command):
     assert all(option in known for option in re.findall(r"--[\w-]+", example))
 
 
+def test_help_names_the_type_of_all_but_flags():
+    text = run("evaluate", "--help").stdout
+    assert re.search(r"table +<path>", text)
+    assert re.search(r"--splits +<int>", text)
+    assert re.search(r"--json +Print", text)
+
+
 def test_alone_it_says_what_to_try_first():
     assert "snapsure demo" in run().stdout
 

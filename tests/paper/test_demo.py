@@ -205,6 +205,15 @@ def test_what_is_deployed_is_what_answers(short):
         demo.answer(folder / "none", ["weather"], Console(file=output))
 
 
+def test_the_network_of_the_first_seed_is_deployed(short):
+    folder, _, _ = short
+    deployed = Predictor.load(folder / "predictor", words.network())
+    first = SnapshotStore(folder / "snapshots" / "seed-0")
+    x = words.spell(words.load()[0].text[:300].tolist())
+    same = Predictor(words.network(), first, deployed.estimator)
+    assert deployed(x).label.tolist() == same(x).label.tolist()
+
+
 def test_the_page_shows_the_words(short):
     folder, _, _ = short
     page = (folder / "report.html").read_text()
