@@ -8,8 +8,10 @@ import pytest
 from snapsure import AES, LES, Platt, ScoreTable, Threshold, eaurc
 from snapsure.errors import Infeasible, InvalidInput
 from snapsure.estimators import Final
-from snapsure.evaluation import Folds, Run, choose
+from snapsure.evaluation import Folds, Run, _choose, choose
 from snapsure.evaluation._choose import _list_candidates, choose_estimator
+from snapsure.evaluation._compare import make_board
+from snapsure.metrics import Interval
 from snapsure.table._table import random_cut
 from tests.support.refusals import refuses
 from tests.support.runs import run_of
@@ -53,6 +55,23 @@ def test_les_need_not_be_significantly_better_and_others_must(seed, expected):
     assert rows["AES"].gain.estimate > rows["LES"].gain.estimate
     assert (rows["LES"].gain.estimate > 0) == (expected != "final")
     assert choice.method == expected
+
+
+@pytest.mark.parametrize(("gain", "is_chosen"), [(0.06, True), (0.04, False)])
+def test_les_is_chosen_for_a_gain_that_can_be_written_with_one_digit(
+    monkeypatch, fading, gain, is_chosen
+):
+    """The board of the same methods, but none of them is better by more than so many percent."""
+
+    def narrow(*arguments):
+        board = make_board(*arguments)
+        same = {"gain": Interval(gain, -5.0, 5.0), "outcome": "no difference", "behind": None}
+        rows = [row if row.method == "final" else replace(row, **same) for row in board.rows]
+        return replace(board, rows=rows)
+
+    monkeypatch.setattr(_choose, "make_board", narrow)
+    method = choose_estimator(fading, "softmax", 3, 0).method
+    assert method.startswith("LES") if is_chosen else method == "final"
 
 
 def test_another_method_where_les_is_significantly_worse(monkeypatch, fading):
