@@ -128,6 +128,20 @@ def test_killed_it_resumes(place, predictor):
     assert confidences_in(out) == predictor(np.load(place / "new.npy")).confidence.tolist()
 
 
+def test_interrupted_it_answers_only_what_is_left(place, predictor):
+    out, data, answered = place / "left.csv", np.load(place / "new.npy"), []
+
+    def stop(done, total):
+        if done >= 512:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_answers(predictor, data, out, stop)
+    write_answers(predictor, data, out, lambda done, total: answered.append(done))
+    assert min(answered) >= 512
+    assert max(answered) == len(data)
+
+
 @pytest.mark.parametrize("name", ["", ".notes"])
 def test_answers_damaged_on_the_way_are_made_again(place, predictor, name):
     out, data = place / "damaged.csv", np.load(place / "new.npy")

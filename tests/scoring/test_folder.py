@@ -231,6 +231,7 @@ def test_the_device_is_chosen_or_refused(store, tmp_path):
     said = refusal(lambda: LocalExecutor(device="abacus"))
     assert said.startswith("`device` must be one that PyTorch has here, got 'abacus'")
     assert "Choose cpu" in said
+    assert "(" not in said  # PyTorch's own list of devices says nothing more
 
 
 class OneLogit(nn.Linear):
