@@ -810,7 +810,7 @@ PAPER_SETS = {
     "cifar100": ("CIFAR-100: paper", "ours"),
     "cifar10": ("CIFAR-10: paper", "ours"),
     "svhn": ("SVHN: paper",),
-    "imagenet": ("ImageNet: paper",),
+    "imagenet-tiny": ("ImageNet: paper", "Tiny-ImageNet: ours"),
 }
 PAPER_AVERAGED = {
     "softmax": "softmax response",
