@@ -1,7 +1,7 @@
 """Every public function, method and command with its parameters and their defaults, as text.
 
-`signatures.txt` holds what was last published. After a change that users are told of, in the
-changelog, write it again by `python -m tests.support.signatures`.
+`signatures.txt` holds what was last published. After a change that the changelog names, write it
+again by `python -m tests.support.signatures`.
 """
 
 import ast
