@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from snapsure import NNDistance, ScoreTable, SnapshotStore, SoftmaxResponse, score
 from snapsure.scoring import LocalExecutor
 from snapsure.scoring._executor import Worker
+from snapsure.scoring._plan import Done, make_plan
 from tests.support.folders import read_files
 from tests.support.problem import refusal
 
@@ -154,6 +155,18 @@ def test_augmentation_that_the_first_batch_does_not_show(store):
     )
     assert message.startswith(
         "`data` must give the same rows at every pass, got other values in rows 0…4999 than the "
+    )
+
+
+def test_workers_that_read_other_rows_are_refused(store, tmp_path):
+    """On a cluster, each worker reads the data; only the driver sees what all of them read."""
+    out = tmp_path / "scores"
+    out.mkdir()
+    plan = make_plan(Net(4, 3), store, (X, Y), SoftmaxResponse(), out)
+    for digest, shard in (("one", "0"), ("other", "1"), ("one", "0")):
+        plan.record(Done({}, {shard: digest}))
+    assert "`data` must give the same rows at every pass" in refusal(
+        lambda: plan.record(Done({}, {"1": "one"}))
     )
 
 

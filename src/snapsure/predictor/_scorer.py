@@ -81,9 +81,9 @@ class Scorer:
         *,
         needs: Set[str],
         check_inputs: bool,
-        device: torch.device | None = None,
-        way: Way | None = "eager",
-        tokenizer: Tokenizer | None = None,
+        device: torch.device | None,
+        way: Way | None,
+        tokenizer: Tokenizer | None,
     ) -> None:
         self.model, self._members, self._kappa = unwrap(model), snapshots.members, kappa
         self._needs, self.check_inputs = needs, check_inputs
