@@ -126,6 +126,7 @@ for log in logs:
 """
 
 
+@pytest.mark.slow
 def test_two_monitors_at_once_lose_no_answer_and_a_rerun_counts_none_twice(promised):
     logs = [promised / f"{i}.csv" for i in range(30)]
     for i, path in enumerate(logs):

@@ -48,6 +48,7 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_the_boards_are_of_the_networks_of_the_papers_tables():
     for name, runs in open_contest(PACKED).items():
         tables = Experiment.open(PACKED.parent / name).tables

@@ -287,12 +287,14 @@ def test_extended_precision_keeps_its_order():
     assert aurc(kappa * np.longdouble("1e4000"), [1, 0]) == 0.25
 
 
+@pytest.mark.slow
 def test_ten_million_equal_scores():
     errors = np.zeros(10**7, dtype=bool)
     errors[:1234] = True
     assert aurc(np.ones(10**7), errors) == pytest.approx(1234 / 10**7, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, -0.5])
 def test_aurc_of_ten_million_points_takes_at_most_400_mb(shift):
     rng = np.random.default_rng(10)

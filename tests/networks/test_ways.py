@@ -233,6 +233,7 @@ def files_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.npy")}
 
 
+@pytest.mark.slow
 def test_a_table_keeps_its_way_and_its_predictor_too(slow, store, tmp_path):
     x = X.repeat(20, 1, 1, 1)
     y = torch.arange(len(x)) % 4
@@ -279,6 +280,7 @@ def test_kappas_that_watch_a_network_keep_it_as_it_is(slow, store):
     assert table.provenance["way"] == "eager"
 
 
+@pytest.mark.slow
 def test_a_predictor_by_hand_measures_once(slow, store, tmp_path):
     predictor = Predictor(slow, store, AES(k=2))
     assert predictor.networks.way is None

@@ -130,6 +130,7 @@ def test_the_whole_repository_of_svhn_may_be_there(tmp_path):
     assert len(data.load("svhn", "train", tmp_path)) == 5
 
 
+@pytest.mark.slow
 def test_two_processes_decode_one_after_the_other(cifar, tmp_path):
     """Both get whole images, whichever was first."""
     code = (

@@ -133,6 +133,7 @@ def test_a_manifest_that_changes_while_a_snapshot_is_written(tmp_path, monkeypat
     assert float(store.load(2)["w"][0]) == 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL])
 def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
     def none(*_):
@@ -150,6 +151,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
     assert other.exists()
 
 
+@pytest.mark.slow
 def test_a_writer_that_died_where_there_are_no_locks(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOLCK, "No locks available")
