@@ -19,5 +19,5 @@ def test_all_that_was_published_is_there():
     ],
 )
 def test_parameters_and_defaults_are_those_published(where):
-    """A change that users are told of: `python -m tests.support.signatures` publishes it."""
+    """After a change that the changelog names, run `python -m tests.support.signatures`."""
     assert LISTS[where]() == read_published()[where]

@@ -116,7 +116,7 @@ PASSES_ROWS = (
 
 
 def tabulate_readme(found: Comparison) -> str:
-    """Tabulate what five methods gain over all tasks, and two on better trainings."""
+    """Tabulate five methods over all tasks, and two on networks trained for confidence."""
     boards, pooled = list(found.boards.values()), _pooled(found)
     rows = []
     for words, (method, cost) in README_ROWS.items():

@@ -154,12 +154,13 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
     with refuses(CorruptFile, tmp_path / "experiment.json", "3 networks, got 2"):
         Experiment.open(tmp_path)
     for wrong in (
-        Experiment({**ours.about, "seeds": [1]}, [other]),
-        Experiment({**ours.about, "recipe": {"drop": (1, 3)}}, [other]),
-        Experiment({**ours.about, "precision": "bf16-mixed"}, [other]),
+        Experiment({**mine, "seeds": [1]}, [table]),
+        Experiment({**mine, "recipe": {"drop": (1, 3)}}, [table]),
+        Experiment({**mine, "precision": "bf16-mixed"}, [table]),
     ):
-        seeds = f"seeds 0, 1 for d at scale s, seeds {wrong.seeds[0]}"
-        with pytest.raises(InvalidInput, match=f"--beside must be .*got d at scale s, {seeds}"):
+        other = f"d at scale s in {wrong.about['precision']}, seeds {wrong.seeds[0]}"
+        got = f"got d at scale s in 32-true, seeds 0, 1 for {other}"
+        with pytest.raises(InvalidInput, match=f"--beside must be .*{got}"):
             wrong.beside(earlier)
 
 

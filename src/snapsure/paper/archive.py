@@ -113,8 +113,9 @@ class Experiment:
         ]
         if kinds[0] != kinds[1] or {*self.seeds} & {*_seeds(others)}:
             ours, theirs = (
-                f"{one['dataset']} at scale {one['scale']}, seeds {str(_seeds(one))[1:-1]}"
-                for one in (self.about, others)
+                f"{one['dataset']} at scale {one['scale']} in {kind[2]}, seeds "
+                f"{str(_seeds(one))[1:-1]}"
+                for one, kind in zip((self.about, others), kinds, strict=True)
             )
             raise InvalidInput(
                 "--beside must be results of other seeds, of the same data set, scale, recipe and "
