@@ -54,17 +54,18 @@ lock: $(VENV)/.dev
 	echo "torch; python_version < '3'" | $(BIN)/uv pip compile --quiet --generate-hashes --extra dev \
 	  -c constraints.txt --overrides - --python-version 3.11 --no-header --no-annotate pyproject.toml -o lock.txt
 
-# Small changes of the code that the tests should notice: make mutants ONLY='snapsure.metrics.*'
-ONLY ?=
+# Small changes of the code that the tests should notice: make mutants ONLY='metrics/*' SEED=1
+ONLY ?= *
+SEED ?= 0
 mutants: $(VENV)/.dev
-	$(BIN)/pip install --quiet 'mutmut>=3.8'
-	$(BIN)/mutmut run --max-children $(WORKERS) $(ONLY)
+	$(BIN)/pip install --quiet 'coverage>=7'
+	$(BIN)/python -m tools.mutants --workers $(WORKERS) --only '$(ONLY)' --seed $(SEED)
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis mutants
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .mutants
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
