@@ -16,8 +16,8 @@ ratio is the median over pairs of runs, with its quartiles.
 _CAVEATS = """
 The last rows are those that miss their goal. Passes of convolutional networks take less time than
 bare ones because `score` and `Predictor` choose [how they run](../how-to/score.md#speed). Other
-networks run as PyTorch runs them; reading and checking snapshots, data and scores comes on top,
-and weighs most where a snapshot scores few examples.
+networks gain little or nothing. Reading and checking snapshots, data and scores comes on top: it
+weighs most where a snapshot scores few examples, and where the CPU has no instructions for SHA-256.
 
 Three caveats:
 

@@ -113,7 +113,7 @@ def minilm() -> nn.Module:
     config = BertConfig(
         hidden_size=384, num_hidden_layers=6, intermediate_size=1536, num_attention_heads=12
     )
-    return BertForSequenceClassification(config)
+    return BertForSequenceClassification(config)  # type: ignore[no-untyped-call]
 
 
 def _dropout(where: str, layers: str, *, everywhere: float = 0.0) -> Case:

@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from snapsure import Recorder, SnapshotStore
+from snapsure.networks import _ways
 from tests.support import processes
 from tests.support.network import digits_network
 
@@ -51,6 +52,12 @@ def train_digits(folder, seed):
 def _seeded():
     """What a test draws does not depend on the tests before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _eager(monkeypatch):
+    """Only a network that waits on purpose is slow enough for another way to run to be measured."""
+    monkeypatch.setattr(_ways, "_WORTH", 10.0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,13 +6,15 @@ import os
 import re
 import resource
 import stat
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from snapsure import ScoreTable, _arrays, _files
-from snapsure.errors import SnapsureError, StorageError
+from snapsure.errors import SnapsureError, StorageError, UnsafeFile
 from tests.support import processes
 from tests.support.refusals import refuses
 
@@ -124,6 +126,54 @@ def test_what_another_process_is_writing_stays(tmp_path, killed):
             assert path.read_bytes() == b"new"
 
 
+def test_what_is_written_stays_until_it_has_its_name(tmp_path):
+    def remove_partial():
+        _files.remove_partial(tmp_path, re.compile("file"))
+
+    _files.write_bytes(tmp_path / "file", b"new", remove_partial)
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    """Another process found it without a lock, and takes it for one that a crash left."""
+    lock, others = _files._lock, []
+
+    def remove(path, file):
+        time.sleep(0.05)
+        path.unlink()
+        file.close()
+
+    def lock_later(file, *, blocking):
+        if not others:
+            other = Path(file.name).open("r+b")  # noqa: SIM115 - the thread closes it
+            assert lock(other, blocking=False)
+            others.append(threading.Thread(target=remove, args=(Path(file.name), other)))
+            others[0].start()
+        return lock(file, blocking=blocking)
+
+    monkeypatch.setattr(_files, "_lock", lock_later)
+    with _files.replacing(tmp_path / "file") as file:
+        others[0].join()
+        file.write(b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_one_at_a_time_locks_a_folder(tmp_path):
+    entered = []
+
+    def enter():
+        with _files.locking(tmp_path):
+            entered.append(True)
+
+    thread = threading.Thread(target=enter)
+    with _files.locking(tmp_path):
+        thread.start()
+        time.sleep(0.05)
+        assert entered == []
+    thread.join()
+    assert entered == [True]
+
+
 def test_what_the_system_refuses_is_an_error_of_ours(tmp_path):
     with refuses(StorageError, tmp_path, "Is a directory"), _files.writing(f"to {tmp_path}"):
         tmp_path.unlink()
@@ -215,6 +265,14 @@ def test_a_folder_that_should_be_flushed_and_is_not(tmp_path, monkeypatch):
     assert caught.value.errno == errno.EIO
 
 
+def test_a_folder_that_was_flushed_is_closed(tmp_path, monkeypatch):
+    handles = []
+    monkeypatch.setattr(os, "fsync", handles.append)
+    _files.flush_folder(tmp_path)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(*handles)
+
+
 def test_a_temporary_is_never_written_through_a_link(tmp_path, monkeypatch):
     class Known:
         hex = "0123456789abcdef"
@@ -233,3 +291,14 @@ def test_what_cannot_be_removed_is_told(tmp_path):
     (path / "below").mkdir(parents=True)
     with refuses(StorageError, path):
         _files.remove(path)
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, 1 << 28), (10 << 20, 1000 << 20)])
+def test_how_far_a_file_may_unpack(tmp_path, size, most):
+    """To 256 MiB, or to a hundred times its size."""
+    path = tmp_path / "file"
+    path.touch()
+    os.truncate(path, size)
+    _files.refuse_bomb(path, most, "copy it again")
+    with refuses(UnsafeFile, path, f"got {most + 1:,} bytes from {size:,}", "Copy it again."):
+        _files.refuse_bomb(path, most + 1, "copy it again")

@@ -26,6 +26,12 @@ def test_the_largest_epochs_are_spaced_exactly():
     assert choose(epochs, 4, 1.0).tolist() == [39]
 
 
+def test_all_epochs_are_chosen_where_there_are_no_more_than_k():
+    epochs = np.array([1, 2, 3, 4, 20])
+    assert choose(epochs, 5, 0.0).tolist() == [0, 1, 2, 3, 4]
+    assert choose(epochs, 4, 0.0).tolist() == [0, 3, 4]  # nearest to 1, 7, 14 and 20
+
+
 def test_estimators_take_the_largest_epochs():
     rng = np.random.default_rng(0)
     kappa, errors = rng.random((9, 300)), rng.random(300) < 0.3

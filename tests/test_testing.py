@@ -124,6 +124,7 @@ class Changed(BestSnapshot):
             "infinite": lambda: values / 0.0,
             "beyond": lambda: values + 1e-9 if values.max() > 1 - 1e-9 else values + 1,
             "negative": lambda: values - 1,
+            "ends": lambda: (values > np.median(values)).astype(float),
             "ranks": lambda: values + 1e-9 * values.mean(),
             "order": lambda: values + 1e-6 * state["first"],
         }
@@ -161,6 +162,11 @@ def test_an_estimator_is_refused_for_what_is_wrong(wrong, test):
 
 def test_an_estimator_that_is_not_a_probability_may_be_any_number():
     estimators(lambda: Changed("beyond")).test_a_probability_is_one()
+
+
+def test_a_probability_may_be_0_and_1():
+    certain = type("Certain", (Changed,), {"calibrated": True})
+    estimators(lambda: certain("ends")).test_a_probability_is_one()
 
 
 def test_an_estimator_that_forgets_is_refused(tmp_path):
@@ -255,7 +261,12 @@ def test_an_executor_of_other_bytes_is_refused(trained, tmp_path):
     def drop(folder, files):
         return {name: files[name] for name in files if not name.startswith("softmax/")}
 
-    for change in (turn, drop):
+    def swap(folder, files):
+        names = [name for name in files if name.startswith("softmax/")]
+        others = names[::-1] if folder.name == "theirs" else names
+        return {**files, **{name: files[other] for name, other in zip(names, others, strict=True)}}
+
+    for change in (turn, drop, swap):
         with pytest.raises(AssertionError):
             Touched(change).test_the_table_is_that_of_this_process_to_the_byte(trained, tmp_path)
 

@@ -64,7 +64,7 @@ def replacing(
             flush_folder(path.parent)
     except BaseException as error:
         with suppress(OSError):  # where nothing can be written, nothing can be removed
-            temporary.unlink(missing_ok=True)
+            temporary.unlink()
         if not isinstance(error, OSError) or isinstance(error, StorageError):
             raise
         what = f"{path.name} in {path.parent}"
@@ -138,7 +138,7 @@ def remove_partial(folder: Path, names: re.Pattern[str]) -> None:
             if not _POSIX:
                 file.close()
             if _lock(file, blocking=False):
-                path.unlink(missing_ok=True)
+                path.unlink()
 
 
 def remove(path: Path) -> None:

@@ -9,14 +9,16 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import typer
 from rich.console import Console
 
 from snapsure import ScoreTable, SnapshotStore, evaluate
-from snapsure.cli._app import step_printer
+from snapsure.cli._app import report_errors, step_printer
 from snapsure.evaluation import Splits, confidences
 from snapsure.kappas import registry
 from tests.support import processes
@@ -75,6 +77,7 @@ def test_help_names_the_type_of_all_but_flags():
 
 def test_alone_it_says_what_to_try_first():
     assert "snapsure demo" in run().stdout
+    assert "completion" not in run("--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,16 @@ def test_an_output_that_is_full(tmp_path, command):
         result.stderr == "snapsure: Cannot write the output (no space left). Send it elsewhere.\n"
     )
     assert result.returncode == 2
+
+
+def test_a_step_is_one_line_after_the_seconds(monkeypatch):
+    moments = SimpleNamespace(monotonic=iter((100.0, 107.6)).__next__)
+    monkeypatch.setattr("snapsure.cli._app.time", moments)
+    console = Console(file=io.StringIO(), width=20, force_terminal=True, no_color=False)
+    step_printer(console)("saved 5 files in /a/folder/with/a/long/name")
+    seconds, step = console.file.getvalue().splitlines()[0].split("  saved")
+    assert "8 s" in seconds
+    assert step == " 5 files in /a/folder/with/a/long/name"  # in one colour, and not wrapped
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
@@ -107,6 +120,27 @@ def test_a_broken_package_gives_a_sentence(tmp_path):
         assert result.returncode == 2, result.stderr
         assert result.stderr.startswith("snapsure: libtorch.so: cannot open")
         assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ImportError("libc.so"), "libc.so. Reinstall the package"),
+        (ImportError("libc.so", name="torch"), "libc.so. Reinstall torch"),
+        (ModuleNotFoundError("no odd", name="odd"), "no odd. Reinstall odd"),
+        (ModuleNotFoundError("no h5py", name="h5py.h5"), "pip install 'snapsure[keras]'"),
+    ],
+)
+def test_what_cannot_be_imported_says_what_to_install(capsys, error, remedy):
+    with pytest.raises(typer.Exit), report_errors():
+        raise error
+    assert remedy in capsys.readouterr().err
+
+
+def test_an_error_of_our_own_code_is_pythons_traceback(tmp_path):
+    before = "import snapsure.snapshots; snapsure.snapshots.SnapshotStore = None; "
+    said = run("rebuild", tmp_path, before=before, status=1).stderr
+    assert said.startswith("Traceback")
 
 
 def test_confidences_of_every_example_in_a_file(tmp_path):
@@ -132,6 +166,7 @@ def test_score_and_evaluate(workplace):
     np.savez(workplace / "unlabelled.npz", x=np.load(workplace / "test.npz")["x"])
     result = score(workplace, data="unlabelled.npz", out="unlabelled")
     assert "evaluate" not in result.stdout
+    assert result.stdout.startswith(str(ScoreTable.open(workplace / "unlabelled")))
     table = ScoreTable.open(workplace / "scores")
     assert table.names == ["softmax", "nn_distance", "mc_dropout"]
 
@@ -235,7 +270,8 @@ def test_report_of_two_folders_of_one_name(workplace):
     page = (workplace / "p.html").read_text()
     first = SnapshotStore(workplace / "run").sha256(1)[:12]
     assert page.count(first) == 2
-    assert "a/scores: SHA-256 of the snapshots" in page
+    assert 'href="#chapter-1"' in page
+    assert ">a/scores: SHA-256 of the snapshots<" in page
     assert "b/scores: SHA-256 of the snapshots" in page
     assert "--classes &#39;class names.txt&#39;" in page
     assert "&lt;zero&gt;" in page
@@ -274,6 +310,8 @@ def test_the_demo_touches_no_folder_of_others(tmp_path):
     assert "--out must be a new folder" in said
     assert f"got {tmp_path}" in said
     assert kept.read_text() == "dear"
+    said = refuse("demo", "weather", "--out", tmp_path)
+    assert "must hold a finished demo" in said
 
 
 def test_the_demo_without_its_words_says_what_to_install(tmp_path):
@@ -316,12 +354,21 @@ def test_compare(workplace):
     (board,) = json.loads(result.stdout)["boards"]
     assert (board["runs"], board["reference"]) == (2, "final")
     assert (workplace / "board.png").stat().st_size > 10_000
+    assert "written: board.png" in result.stderr
     methods = [row["method"] for row in board["rows"]]
     ours = {"AES", "PES", "PES (paper)", "LES", *(f"LES ({n} passes)" for n in (4, 3, 2))}
     assert {"final", "best snapshot", "SPTD"} | ours == {*methods}
-    for form in ("latex", "terminal"):
-        result = run("compare", *given, "--format", form, cwd=workplace)
-        assert all(method in result.stdout for method in methods)
+    for form, begin, end in (
+        ("latex", r"\begin{tabular}{lrr", "\\end{tabular}\n"),
+        ("markdown", "\n| method | ", " |\n"),
+        ("terminal", "┃ method", "┘\n"),
+    ):
+        shown = run("compare", *given, "--format", form, cwd=workplace).stdout
+        assert all(method in shown for method in methods)
+        assert begin in shown
+        assert shown.endswith(end)
+        assert not shown.endswith("\n\n")
+        assert ("verdict" in shown) == (form == "markdown")  # a paper or 80 characters have no room
 
     by_aurc = run("compare", *given, "--metric", "aurc", "--json", cwd=workplace)
     (ranked,) = json.loads(by_aurc.stdout)["boards"]
@@ -337,8 +384,10 @@ def test_compare(workplace):
     rows = json.loads(result.stdout)["boards"][0]["rows"]
     assert {row["passes"] for row in rows if row["method"] == "final"} == {100}
     assert "tables or --from, got neither" in refuse("compare", cwd=workplace)
-    result = run("report", "one", "--contest", "--out", "page.html", cwd=workplace)
-    assert "board-0" in (workplace / "page.html").read_text()
+    result = run("report", "one", "two", "--contest", "--out", "page.html", cwd=workplace)
+    page = (workplace / "page.html").read_text()
+    assert "board-0" in page
+    assert "board-1" not in page  # they are seeds of one data set
 
 
 def test_rebuild(tmp_path):

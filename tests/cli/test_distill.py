@@ -2,12 +2,17 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW
 
 from snapsure import Predictor, ScoreTable
-from tests.support.commands import refuse, run
+from snapsure.errors import InvalidInput
+from tests.support.commands import invoke_refused, refuse, run
 from tests.support.problem import points, trained
 
 pytestmark = pytest.mark.slow
@@ -42,9 +47,11 @@ def test_from_snapshots_to_a_predictor_of_one_pass(place):
     made = run(*arguments(*more), cwd=place)
     assert len(re.findall(r"epoch \d of 3: loss \d\.\d+, ", made.stderr)) == 3
     assert made.stdout.startswith("The student answering itself: on 400 ")
+    assert "snapsure score --average" in made.stderr  # before it trains
     assert "The mean of the snapshots takes 7 passes." in made.stdout
     again = run(*arguments(*more, "--json"), cwd=place)
     assert "epoch" not in again.stderr  # it is there already
+    assert "--average" not in again.stderr
     content = json.loads(again.stdout)
     assert (content["student"], content["snapshots"], content["points"]) == ("student", 7, 400)
     for answers, passes in (("itself", 1), ("final", 2)):
@@ -70,8 +77,29 @@ def test_averaged_weights_are_scored_and_may_answer(place):
     assert "reason" in made
 
 
-def test_bad_input(place):
+@pytest.mark.parametrize(
+    ("options", "kind", "expected"),
+    [
+        ({}, SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}),
+        ({"optimizer": "adamw"}, AdamW, {"lr": 3e-4, "weight_decay": 5e-4}),
+        ({"learning_rate": 0.1, "weight_decay": 0}, SGD, {"lr": 0.1, "weight_decay": 0}),
+    ],
+)
+def test_the_optimizer(place, monkeypatch, options, kind, expected):
+    def train(*given, optimizer, **more):
+        made = optimizer([nn.Parameter(torch.zeros(1))])
+        assert type(made) is kind
+        assert made.defaults | expected == made.defaults
+        raise InvalidInput("as expected")
 
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("snapsure.training.Student", train)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    given = {"model": "mine:network", "snapshots": "run", "data": "train.npz", "out": "none"}
+    assert invoke_refused("distill", **given, **options) == "as expected"
+
+
+def test_bad_input(place):
     said = refuse(*arguments("--learning-rate", "0"), cwd=place)
     assert "--learning-rate must be above 0, got 0.0" in said
     run(*arguments(out="other"), cwd=place)

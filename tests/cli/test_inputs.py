@@ -3,13 +3,17 @@
 import os
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.main import get_command
 
-from snapsure import ScoreTable, SnapshotStore
+from snapsure import Predictor, ScoreTable, SnapshotStore
+from snapsure.cli import app
+from snapsure.cli._tables import open_runs
 from tests.support.commands import invoke, invoke_refused
 from tests.support.runs import simulated
 
@@ -59,6 +63,11 @@ def score(*flags, **options):
 
 def refuse_score(**options):
     return invoke_refused("score", **{**USUAL, **options})
+
+
+def test_every_option_has_a_help():
+    for name, command in get_command(app).commands.items():
+        assert [param.name for param in command.params if not param.help] == [], name
 
 
 @pytest.mark.parametrize("model", ["user_nets.py:make", "below/nets_below.py:make"])
@@ -114,6 +123,7 @@ def test_files_that_hold_no_arrays(place, end, command):
     ("changes", "words"),
     [
         ({"data": "data.csv"}, r"\.npz or \.npy file, or package\.module:function, got data\.csv"),
+        ({"data": "nowhere"}, "package.module:name or file.py:name, got 'nowhere'"),
         ({"data": "named.npz"}, r"an array x .* got images in named\.npz.*np\.savez\("),
         ({"data": "objects.npz"}, r"got objects\.npz \(Object arrays cannot be loaded"),
         ({"kappa": "luck"}, "one of softmax, nn_distance, .*got 'luck'"),
@@ -150,8 +160,57 @@ def test_words_that_are_no_choice(words):
 
 def test_inputs_alone(place):
     np.save(place / "x.npy", np.random.default_rng(0).random((30, 4)))
-    score(data="x.npy")
-    assert ScoreTable.open(place / "out").y is None
+    score("--average", data="x.npy")
+    table = ScoreTable.open(place / "out")
+    assert table.y is None
+    assert table.averaged is not None
+
+
+HIDE_CURSOR, ERASE_LINE = "\x1b[?25l", "\x1b[2K"
+
+
+def test_progress_is_shown_in_a_terminal_and_never_among_the_results(place, monkeypatch):
+    """Where only the errors go to a terminal, too: results may go to a file."""
+    score()
+    said = invoke("fit out --trust", out="predictor")
+    predictor = Predictor.load(place / "predictor", nn.Linear(4, 3))
+    first, *_, no_limit, _ = said.stdout.splitlines()
+    passes = predictor.passes
+    count = "one forward pass" if passes == 1 else f"{passes} forward passes"
+    assert first == f"{predictor.estimator!r}, {count} per answer"
+    assert "--risk" in no_limit
+    answer = {"data": "data.npz", "out": "answers.csv"}
+    assert invoke("predict predictor --trust", **answer).stderr == ""
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    simulated(n=100).save(place / "table")
+    (place / "run" / "manifest.json").unlink()
+    results = {
+        command: invoke(command)
+        for command in (
+            "rebuild run",
+            "evaluate table --splits 1 --json",
+            "compare table --json",
+            "report table",
+            "fit out --trust --out again",
+            "predict predictor --trust --data data.npz --out more.csv",
+        )
+    }
+    for command, result in results.items():
+        assert HIDE_CURSOR in result.stderr, command
+        assert HIDE_CURSOR not in result.stdout, command
+    *_, end = results[command].stderr.rpartition("answering")
+    assert "100%" in end
+    assert ERASE_LINE in end  # the bar is gone at the end
+
+
+def test_tables_of_the_same_examples_are_seeds(place):
+    for name, seed in (("a", 0), ("b", 1), ("c", 0)):
+        simulated(seed, n=300).save(place / name)
+    paths = [place / name for name in "abc"]
+    same = open_runs(paths)
+    assert {Path(name).name: len(runs) for name, runs in same.items()} == {"a": 2, "b": 1}
+    assert [len(runs) for runs in open_runs(paths, apart=True).values()] == [1, 1, 1]
 
 
 def test_batch_size_device_and_overwrite(place):
@@ -169,6 +228,8 @@ def test_batch_size_device_and_overwrite(place):
     said = invoke_refused("predict predictor --trust", device="abacus", **options)
     assert "`device` must be one that PyTorch has here, got 'abacus'" in said
     assert "model='user_nets:make'" in invoke_refused("predict predictor", **options)
+    options |= {"data": "gone.npz", "out": "answers.txt"}
+    assert "got answers.txt" in invoke_refused("predict predictor", **options)
 
 
 def test_state_chooses_a_network_and_fit_remembers_it(place):
@@ -214,6 +275,7 @@ def test_compare_fits_a_terminal(place, monkeypatch):
     assert "…" not in narrow.stdout.replace(" … ", "")  # nothing is cut
     for head in ("method", "E-AURC", "passes", "gain"):
         assert head in narrow.stdout
+    assert "…" not in wide.stdout.replace(" … ", "")
     for head in ("Brier", "verdict", "trainings"):
         assert head in wide.stdout
         assert head not in narrow.stdout

@@ -62,7 +62,9 @@ def test_decide_writes_the_librarys_threshold(tmp_path, kind):
     said, threshold = decide(tmp_path, name)
     expected = Threshold.at_risk(frame.score, 1 - frame.ok, 0.07)
     assert threshold.theta == pytest.approx(expected.theta, abs=1e-12)
-    assert f"{expected.coverage:.1%} of 2,000 answers" in said
+    assert f"{expected.coverage:.1%} of 2,000 answers. At most 7% " in said
+    assert "probability 95%" in said
+    assert f"written: {tmp_path / 't.json'}\n" in said
 
 
 def test_decide_by_group_the_smallest_risk_and_what_is_refused(tmp_path):
@@ -89,7 +91,8 @@ def test_monitor_is_quiet_and_then_alarms(tmp_path):
     threshold.save(tmp_path / "t.json")
     options = {"correct": "ok", "state": tmp_path / "m.json", "held_out": tmp_path / "log.csv"}
     frames = [log(tmp_path / f"{i}.csv", i, 2000, wrong) for i, wrong in ((1, 0.5), (2, 2.0))]
-    watch(tmp_path, "1.csv", **options)
+    said = watch(tmp_path, "1.csv", **options)
+    assert repr(Monitor.load(tmp_path / "m.json"))[1:-1] in said
     assert "1.csv" in watch(tmp_path, "1.csv", status=2, **options)
     assert "ALARM: risk above the promise" in watch(tmp_path, "2.csv", status=1, **options)
 
@@ -150,6 +153,7 @@ def test_two_monitors_at_once_lose_no_answer_and_a_rerun_counts_none_twice(promi
         ("bad.parquet", b"PAR1", "bad.parquet"),
         ("twice.csv", b"p,ok,p\n0.5,1,0.6\n", "'p' twice"),
         ("empty.csv", b"", "no columns"),
+        ("quoted.csv", b'p,ok\n"0.5"5,1\n', "expected after"),
     ],
 )
 def test_damaged_logs_are_refused_and_raise_no_alarm(promised, name, content, fact):
@@ -168,14 +172,28 @@ def test_decide_prints_what_can_be_used_as_it_is(tmp_path):
 
 def test_decide_writes_a_page(tmp_path):
     frame = log(tmp_path / "log.csv", 0, 2000)
-    _, threshold = decide(tmp_path, report=tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert f"accepts {100 * threshold.coverage:.1f} % of 2,000 answers" in page
+    said, threshold = decide(tmp_path, report=tmp_path / "new" / "page.html")
+    page = (tmp_path / "new" / "page.html").read_text()
+    assert f"written: {tmp_path / 't.json'}, {tmp_path / 'new' / 'page.html'}\n" in said
+    share = round(threshold.coverage, 3)
+    assert f"accepts {100 * share:.1f} % of 2,000 answers" in page
+    assert "probability 95 %" in page
+    assert f"width: {100 - 100 * threshold.coverage:.2f}%" in page
+    assert f">{100 * (1 - share):.1f} %<" in page
+    assert 'class="advice beaten"' in page
+    assert 'data-role="promise"' in page
+    assert 'data-role="strange"' not in page
+    assert f"<dt>log</dt><dd>{tmp_path / 'log.csv'}</dd>" in page
     assert repr(threshold.theta) in page  # the slider copies all digits
-    _, threshold = decide(tmp_path, report=tmp_path / "page.html", group="site")
+    said, threshold = decide(tmp_path, report=tmp_path / "page.html", group="site")
     page = (tmp_path / "page.html").read_text()
+    thetas = "".join(f"\n  {site}: {theta!r}" for site, theta in threshold.groups.items())
+    assert f"score is at least:{thetas}\n" in said
+    assert '<th scope="row" style="text-align: left' in page
     for site, theta in threshold.groups.items():
-        accepted = frame[(frame.site.astype(str) == str(site)) & (frame.score >= theta)]
+        inside = frame[frame.site.astype(str) == str(site)]
+        accepted = inside[inside.score >= theta]
+        assert f">{100 * len(accepted) / len(inside):.1f} %<" in page
         assert f"{theta:.6g}" in page
         assert f"{100 * (1 - accepted.ok.mean()):.1f} % (" in page
 

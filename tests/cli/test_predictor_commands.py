@@ -2,16 +2,18 @@
 
 import csv
 import json
+import os
 import re
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 from filelock import FileLock
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from snapsure import Monitor, Predictor, SnapshotStore, Threshold
 from snapsure.errors import InvalidInput, StorageError
@@ -80,18 +82,22 @@ def test_fit_says_what_it_chose_and_why(place):
 def test_predict(place, predictor, form):
     out = place / f"answers.{form}"
     first, second = predict(place, out.name).stdout.splitlines()
-    assert first.startswith(f"797 answers in answers.{form}: ")
     rows = read_answers(out)
     if form == "csv":
         rows = [{k: json.loads(v) for k, v in row.items()} for row in rows]
     data = np.load(place / "test.npz")
     answer = predictor(data["x"])
-    right = answer.label == data["y"]
+    right, accepted = answer.label == data["y"], answer.accepted.sum()
+    share = f"{accepted} accepted ({accepted / 797:.1%})"
+    assert first == f"797 answers in answers.{form}: {share}"
     columns = [range(797), answer.label, answer.confidence, answer.accepted, right]
     names = ("row", "label", "confidence", "accepted", "right")
     for name, column in zip(names, columns, strict=True):
         assert [row[name] for row in rows] == list(column)
+    accepted = answer.accepted
+    assert first.startswith(f"797 answers in answers.{form}: {accepted.sum()} accepted")
     assert f" {(~right).sum()} of all answers" in second
+    assert f" {(~right & accepted).sum()} of the accepted" in second
     assert not list(place.glob(f".partial-{out.name}*"))
 
 
@@ -129,17 +135,21 @@ def test_killed_it_resumes(place, predictor):
 
 
 def test_interrupted_it_answers_only_what_is_left(place, predictor):
+    """Twice, and then the disk lost the end of what was written."""
     out, data, answered = place / "left.csv", np.load(place / "new.npy"), []
+    for most in (512, 1280):
 
-    def stop(done, total):
-        if done >= 512:
-            raise KeyboardInterrupt
+        def stop(done, total, most=most):
+            answered.append(done)
+            if done == most:
+                raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        write_answers(predictor, data, out, stop)
+        with pytest.raises(KeyboardInterrupt):
+            write_answers(predictor, data, out, stop)
+    os.truncate(place / ".partial-left.csv", 800 * 25)
     write_answers(predictor, data, out, lambda done, total: answered.append(done))
-    assert min(answered) >= 512
-    assert max(answered) == len(data)
+    runs = (range(0, 513, 256), range(512, 1281, 256), range(768, len(data), 256), [len(data)])
+    assert answered == [*chain(*runs)]
 
 
 @pytest.mark.parametrize("name", ["", ".notes"])
@@ -163,17 +173,18 @@ def test_answers_damaged_on_the_way_are_made_again(place, predictor, name):
 
 
 def test_a_monitor_continues_from_run_to_run(place):
-    def alarms(data):
-        more = ("--monitor", "state.json", "--json")
-        return json.loads(predict(place, "m.csv", *more, data=data).stdout)["alarms"]
+    def counts(data):
+        more = ("--monitor", "new/state.json", "--json")
+        return json.loads(predict(place, "new/folder/m.csv", *more, data=data).stdout)
 
-    alarms("test.npz")
-    monitor = Monitor.load(place / "state.json")
+    found = counts("test.npz")
+    monitor = Monitor.load(place / "new" / "state.json")
     assert monitor.seen == 797
-    assert monitor.labelled > 0
+    assert monitor.labelled == found["accepted"]
+    assert monitor.risk.estimate == found["accepted errors"] / found["accepted"]
     np.save(place / "noise.npy", np.random.default_rng(0).normal(size=(2000, 1, 8, 8)))
-    assert any("shifted" in alarm for alarm in alarms("noise.npy"))
-    assert Monitor.load(place / "state.json").seen == 2797
+    assert any("shifted" in alarm for alarm in counts("noise.npy")["alarms"])
+    assert Monitor.load(place / "new" / "state.json").seen == 2797
 
 
 def test_answers_of_other_inputs_are_not_kept(place, predictor):
@@ -206,8 +217,11 @@ def test_a_monitor_counts_answers_once(place, clean):
     more = ("--monitor", f"once-{clean[:4]}.json")
     predict(place, "once.csv", *more, before=FORGETTING.format(clean=clean), status=None)
     for _ in range(2):
-        predict(place, "once.csv", *more)
-        assert Monitor.load(place / more[1]).seen == 797
+        said = predict(place, "once.csv", *more).stdout
+        monitor = Monitor.load(place / more[1])
+        assert monitor.seen == 797
+        assert "; ".join(map(str, monitor.alarms)) in said
+        assert ("no alarm in 797 answers" in said) == (not monitor.alarms)
     run("fit", "scores", *MODEL, "--risk", "0.6", "--out", "looser", cwd=place)
     result = predict(place, "o.csv", *more, folder="looser", status=2)
     assert "--monitor must be of this predictor, got once" in result.stderr
@@ -226,6 +240,19 @@ def test_commands_at_once_are_all_counted(place, predictor):
         list(pool.map(answer, range(len(parts))))
     assert Monitor.load(path).seen == 400
     assert len(Monitor.load(path).runs) == 8
+
+
+class Augmented(Dataset):
+    def __len__(self):
+        return 300
+
+    def __getitem__(self, i):
+        return torch.rand(1, 8, 8)
+
+
+def test_data_that_differ_at_every_pass_are_refused(place, predictor):
+    with refuses(InvalidInput, "`batch`", "same rows at every pass", "Switch off"):
+        write_answers(predictor, Augmented(), place / "random.csv")
 
 
 def test_labels_that_no_answer_can_have_are_refused(place, predictor):
@@ -281,19 +308,20 @@ def test_thresholds_of_groups_need_the_groups(place, predictor):
 
 
 def test_class_names_are_data_in_every_format(place, predictor):
-    names = ["=1+1", "+2", "-3", "@SUM(A1)", "a\rb", "a\nb", 'a"b', "a,b", "\tx", "plain"]
+    names = ["=1+1", "+2", "-3", "@SUM(A1)", "a\rb", "a\nb", 'a"b', "a,b", "\tx", "naïve"]
     predictor.classes = names
     x = np.load(place / "new.npy")
     label = predictor(x).label
     safe = [f"'{name}" if name[0] in "=+-@\t" else name for name in names]
-    for raw, expected in ((False, safe), (True, names)):
-        write_answers(predictor, x, place / "names.csv", raw=raw)
+    for options, expected in (({}, safe), ({"raw": True}, names)):
+        write_answers(predictor, x, place / "names.csv", **options)
         rows = read_answers(place / "names.csv")
         assert [row["label"] for row in rows] == [expected[i] for i in label]
     for end in ("jsonl", "parquet"):
         write_answers(predictor, x, place / f"names.{end}")
         rows = read_answers(place / f"names.{end}")
         assert [row["label"] for row in rows] == [names[i] for i in label]
+    assert '"naïve"' in (place / "names.jsonl").read_text(encoding="utf-8")
 
 
 def test_nothing_is_written_through_links(place, predictor):

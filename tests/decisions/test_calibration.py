@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from snapsure import Platt, ece, nll
-from snapsure.errors import NotFitted
+from snapsure.errors import InvalidInput, NotFitted
 from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
@@ -105,6 +105,8 @@ def test_scores_beyond_those_fitted_count_as_the_ends():
     platt = Platt().fit(KAPPA, ERRORS)
     ends, beyond = platt.predict_proba([0.0, 1.0]), platt.predict_proba([-3.0, 1.5])
     assert beyond.tolist() == ends.tolist()
+    plain = Platt().fit(KAPPA * 2, ERRORS)  # its slope times these overflows
+    assert plain.predict_proba([-1.7e308, 1.7e308]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("scale", [1.0, 7.0])
@@ -118,6 +120,11 @@ def test_saved_and_loaded(tmp_path, scale):
 def test_unfitted():
     with refuses(NotFitted, "Platt", "`fit`"):
         Platt().predict_proba([0.5])
+
+
+def test_scores_too_small_for_a_finite_slope():
+    with refuses(InvalidInput, "`kappa`", "±5e-320", "Multiply"):
+        Platt().fit(np.linspace(-5e-320, 5e-320, 2000), ERRORS)
 
 
 @pytest.mark.parametrize(("low", "high", "are"), [(0, 1, True), (-0.1, 1, False), (0, 1.1, False)])

@@ -117,17 +117,45 @@ def test_bets_on_the_risk_are_fair_at_the_promise_and_lose_below_it(rate, fair):
 
 
 def test_bets_on_ranks_are_fair_whatever_the_distribution():
-    """The mean of the evidence over all ranks that two values can have among twenty others."""
-    held_out = np.arange(1.0, 21)
+    """The mean of the evidence over all ranks of two values among fifteen others, the fewest."""
+    held_out = np.arange(1.0, 16)
     mean = 0.0
-    for first, second in itertools.product(range(21), range(22)):
+    for first, second in itertools.product(range(16), range(17)):
         order = sorted([*held_out, first + 0.5])
-        edges = [0.0, *order, 22.0]
+        edges = [0.0, *order, 17.0]
         values = np.array([first + 0.5, (edges[second] + edges[second + 1]) / 2])
         bets = Bets.start(15 * len(SHIFT_ODDS))
         bets.play(*RankCuts.of(held_out, seed=0).place(values), SHIFT_ODDS, level=100.0)
-        mean += math.exp(bets.now) / (21 * 22)
+        mean += math.exp(bets.now) / (16 * 17)
     assert mean == pytest.approx(1)
+
+
+def test_an_alarm_is_raised_at_the_first_answer_whose_evidence_reaches_the_level():
+    """It holds the richest question, and the mean of what its bets claim, by their wealth."""
+    rng = np.random.default_rng(5)
+    yes, chance = rng.random((150, 2)) < [0.2, 0.4], rng.uniform(0.1, 0.3, (150, 2))
+    evidence = []
+    bets = Bets.start(2 * len(RISK_ODDS))
+    for row in range(150):
+        bets.play(yes[[row]], chance[[row]], RISK_ODDS, level=np.inf)
+        evidence.append(bets.now)
+        if bets.now > 3:
+            break
+    wealth = np.exp(bets.log_wealth).reshape(len(RISK_ODDS), 2)
+    odds = np.array(RISK_ODDS) * chance[row, 1] / (1 - chance[row, 1])
+    observed = np.average(odds / (1 + odds), weights=wealth[:, 1])
+    assert max(evidence[:-1]) < evidence[-1]
+    assert wealth[:, 1].sum() > wealth[:, 0].sum()
+
+    whole = Bets.start(2 * len(RISK_ODDS))
+    whole.play(yes, chance, RISK_ODDS, level=evidence[-1] - 1e-9)
+    assert whole.crossing == pytest.approx((row + 1, 1, chance[row, 1], observed))
+    level = np.inf
+    for point in (None, row + 1):  # a level that is reached exactly is reached
+        part = Bets.start(2 * len(RISK_ODDS))
+        part.play(yes[: row + 1], chance[: row + 1], RISK_ODDS, level)
+        level = part.peak
+        assert (part.crossing and part.crossing.point) == point
 
 
 @given(st.lists(st.integers(1, 400), max_size=6), st.booleans())
@@ -211,7 +239,7 @@ def changed(seed, n=20_000, **change):
 
 def test_a_higher_error_rate_is_found_by_labels_alone():
     (alarm,) = changed(0, rate=0.2).alarms
-    assert alarm.kind == "risk"
+    assert (alarm.kind, alarm.cut) == ("risk", None)
     assert alarm.expected == 0.1
     assert 0.15 < alarm.observed < 0.3
     assert alarm.since < 0.51 * 20_000 + 1000
@@ -332,6 +360,16 @@ def test_of_many_streams_one_must_show_the_evidence_for_all():
     assert monitor.merge(*others).alarms == monitor.alarms
 
 
+def test_of_equal_evidence_the_first_alarm_counts():
+    late = watch()
+    late.update(np.full(50, 0.9), np.ones(50))
+    content = late.as_dict()
+    (point, *rest) = content["risk_bets"]["crossing"]
+    content["risk_bets"]["crossing"] = [point - 1, *rest]
+    early = Monitor.from_dict(content)
+    assert late.merge(early).alarms == early.merge(late).alarms == early.alarms != late.alarms
+
+
 def grouped():
     return Threshold(0.5, 0.5, risk=0.1, delta=0.05, groups={"a": 0.5, "b": 0.4})
 
@@ -344,6 +382,7 @@ def grouped():
         (lambda: Monitor(THRESHOLD), ["no risk", "`confidence`", "`risk`"]),
         (lambda: watch([0.5] * 14), ["`confidence`", "15", "got 14"]),
         (lambda: watch(alpha=5), ["`alpha`", "got 5", "0.05"]),
+        (lambda: watch(alpha=1), ["`alpha`", "got 1", "0.95"]),
         (lambda: watch(risk=1), ["`risk`", "got 1", "0.95"]),
         (lambda: watch(seed=-1), ["`seed`", "got -1"]),
         (lambda: watch().update([0.5, np.nan]), ["`confidence`", "1 NaN", "row 1"]),
@@ -385,8 +424,10 @@ def test_a_refused_batch_changes_nothing():
         (None, {"wrong": -0.5}),
         (None, {"wrong": 1e308}),
         (None, {"accepted": 1, "seen": 0}),
+        (None, dict.fromkeys(["promise", "risk_bets", "cuts", "shift_bets"])),
         ("cuts", {"kappa": [1.0]}),
         ("cuts", {"gaps": 1}),
+        ("cuts", {"gaps": 201 - 201 // 16}),  # those above the lowest cut
         ("shift_bets", {"crossing": [1, 15, 0.5, 0.5]}),
         ("risk_bets", {"crossing": [1, 1, 0.5, 0.5]}),
         ("risk_bets", {"log_wealth": [1.0]}),
@@ -468,7 +509,7 @@ def test_batches_count_once_and_continue_from_a_file(tmp_path):
         each.update(np.linspace(0, 1, 50))
     assert again.as_dict() == monitor.as_dict()
     alone = Monitor(Threshold(0.5, 0.5), np.linspace(0, 1, 100), risk=0.1)
-    with refuses(InvalidInput, "`others`", "by batch"):
+    with refuses(InvalidInput, "`others`", "on risk and shift by batch for theta"):
         alone.merge(monitor)
 
 
@@ -487,6 +528,10 @@ def test_the_expected_risk_is_the_mean_doubt_of_accepted_answers():
     monitor.update([0.3])
     assert monitor.expected_risk == pytest.approx(0.25)
     assert monitor.merge(monitor).expected_risk == pytest.approx(0.25)
-    monitor.update([1.5])  # no probability
-    assert monitor.expected_risk is None
-    assert Monitor.from_dict(monitor.as_dict()).expected_risk is None
+    for outside in (1.5, -0.5):  # no probability
+        ends = Monitor(Threshold(-1.0, 0.5), risk=0.1)
+        ends.update([0.0, 1.0])
+        assert ends.expected_risk == 0.5
+        ends.update([outside])
+        assert ends.expected_risk is None
+        assert Monitor.from_dict(ends.as_dict()).expected_risk is None

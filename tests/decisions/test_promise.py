@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from snapsure import Threshold
-from snapsure.decisions._promise import Rungs, Sample, find_smallest, upper_bound
+from snapsure.decisions._promise import Rungs, Sample, find_smallest, p_value, upper_bound
 from snapsure.errors import Infeasible
 
 # Populations of three tied confidences: the share of each, and how often it is wrong.
@@ -83,12 +83,37 @@ def test_the_smallest_risk_is_broken_with_probability_delta_at_most(name, monkey
 
 
 def test_a_rung_within_a_tie_counts_its_errors_first():
-    """Of ten tied examples three are wrong: among the first five as many, and one is left out."""
-    sample = Sample(np.full(10, 0.5), np.arange(10) < 3, 0.9)
+    """Of ten tied examples three are wrong: among the first five as many, and one is left out.
+
+    A risk of six of them counts its errors, then the four others, and then what is right.
+    """
+    wrong, mask = np.arange(10) < 3, np.arange(10) < 6
+    sample = Sample(np.full(10, 0.5), wrong, 0.9, within=[(mask, 0.9)])
     assert sample.first(0, 5, sample.risks[0]) == (3, 4)
+    for count, first in ((2, (2, 1)), (3, (3, 2)), (7, (3, 2)), (8, (3, 3)), (10, (3, 5))):
+        assert sample.first(0, count, sample.risks[1]) == first
+    sample = Sample(np.full(10, 0.5), wrong, 0.9)
     passes = binom.cdf(3, 4, 0.9)
     assert sample.prove(Rungs(np.array([5]), np.array([passes + 1e-9]))).last == 0
     assert sample.prove(Rungs(np.array([5]), np.array([passes - 1e-9]))).last == -1
+
+
+def test_a_rung_whose_tie_is_not_proved_proves_nothing_above_it():
+    """Ten are right; of the ten tied below them, all wrong, a rung within the tie takes one."""
+    kappa = np.append(np.arange(20.0, 10, -1), np.zeros(10))
+    sample = Sample(kappa, kappa == 0, 0.5)
+    share = binom.cdf(1, 10, 0.5)
+    assert share < binom.cdf(10, 20, 0.5)
+    assert sample.prove(Rungs(np.array([11]), np.array([share + 1e-9]))).last == -1
+
+
+def test_a_probability_of_exactly_the_delta_at_hand_proves():
+    """Eight right ones are enough to start at, and the tenth of twelve examples is wrong."""
+    sample = Sample(-np.arange(12.0), np.arange(12) == 9, 0.5)
+    start, error = p_value(0, 7, 0.5).item(), p_value(1, 10, 0.5).item()
+    assert start < error
+    for share, last in ((start, 8), (error, 11)):
+        assert sample.prove(Rungs(np.array([8]), np.array([share]))).last == last
 
 
 def test_the_smallest_risk_is_the_least_of_its_bounds():
@@ -106,8 +131,21 @@ def test_the_smallest_risk_is_the_least_of_its_bounds():
     assert caught.value.possible == chosen.risk
 
 
-@pytest.mark.parametrize("wrong", [0, 1])
-def test_what_can_promise_no_risk_at_all(wrong):
+def test_of_equal_smallest_risks_the_one_that_accepts_most_is_promised():
+    """As many as 52, 37 and 26 are accepted: 4 of 51 and 2 of 36 wrong have the same bound."""
+    errors = np.isin(np.arange(52), [0, 1, 40, 50])
+    bounds = {math.ceil(upper_bound(k, n, 0.05 / 3) * 1e4) / 1e4 for k, n in ((4, 51), (2, 36))}
+    chosen = Threshold.at_risk(-np.arange(52), errors, "smallest")
+    assert ({chosen.risk}, chosen.coverage) == (bounds, 1)
+
+
+@pytest.mark.parametrize(("n", "wrong"), [(19, 0), (19, 1), (100, 1)])
+def test_what_can_promise_no_risk_at_all(n, wrong):
     with pytest.raises(Infeasible) as caught:
-        Threshold.at_risk(np.arange(19), np.full(19, wrong), "smallest")
+        Threshold.at_risk(np.arange(n), np.full(n, wrong), "smallest")
     assert caught.value.possible is None
+
+
+def test_twenty_examples_are_the_fewest_with_a_smallest_risk():
+    chosen = Threshold.at_risk(np.arange(20), np.zeros(20), "smallest")
+    assert chosen.risk == math.ceil((1 - 0.05 ** (1 / 19)) * 1e4) / 1e4

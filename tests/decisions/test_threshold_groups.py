@@ -67,9 +67,11 @@ def test_a_group_that_accepts_everything_hands_its_delta_on():
 
 def test_one_group_is_no_groups():
     kappa, errors = draw(1, 500)
-    one = Threshold.at_risk(kappa, errors, 0.3, groups=["a"] * 500)
-    plain = Threshold.at_risk(kappa, errors, 0.3)
-    assert (one.groups, one.coverage) == ({"a": plain.theta}, plain.coverage)
+    for score, wrong in ((kappa, errors), (np.full(500, 0.5), np.arange(500) < 20)):
+        one = Threshold.at_risk(score, wrong, 0.3, groups=["a"] * 500)
+        plain = Threshold.at_risk(score, wrong, 0.3)
+        assert (one.groups, one.coverage) == ({"a": plain.theta}, plain.coverage)
+    assert plain.coverage == 1
 
 
 def small_groups():
@@ -84,6 +86,8 @@ def test_groups_too_small_are_named():
     named = ["`groups`", "40 examples", "0.1", "0.05", "3 groups", "30 in 's1', 30 in 's2'"]
     with refuses(Infeasible, *named, 'small="join"', 'small="review"'):
         Threshold.at_risk(kappa, errors, 0.1, groups=groups)
+    with refuses(Infeasible, "1 in '4'. Hold out"):  # all five are named
+        Threshold.at_risk(kappa[:5], errors[:5], 0.1, groups=np.arange(5).astype(str))
     each = np.where(groups == "big", "big", np.arange(1060).astype(str))
     with refuses(Infeasible, "'1004', too few in 55 more"):
         Threshold.at_risk(kappa, errors, 0.1, groups=each)
@@ -110,6 +114,15 @@ def test_joined_groups_need_as_many_examples_as_can_prove_anything():
     assert Threshold.at_risk(kappa, right, 0.1, groups=groups, small="join").coverage == 1
     with refuses(Infeasible, "Together they are still too few"):
         Threshold.at_risk(kappa[1:], right[1:], 0.1, groups=groups[:-1], small="join")
+
+
+def test_groups_of_as_many_examples_as_can_prove_anything_are_large_enough():
+    enough = next(n for n in range(1, 200) if 0.9 ** (n - 1) <= 0.05 / 2)
+    groups = np.repeat([1, 2], enough)
+    kappa, right = np.arange(groups.size), np.zeros(groups.size)
+    assert Threshold.at_risk(kappa, right, 0.1, groups=groups).coverage == 1
+    with refuses(Infeasible, f"at least {enough} examples", f"got {enough - 1} in 1"):
+        Threshold.at_risk(kappa[1:], right[1:], 0.1, groups=groups[1:])
 
 
 def test_groups_too_small_go_to_review():

@@ -61,6 +61,10 @@ def test_the_nearest_snapshots_and_of_two_as_near_the_later():
             lambda: AES().snapshots([1, 3, 2]),
             r"`epochs` must be rising numbers, .* got \[1, 3, 2\]",
         ),
+        (
+            lambda: AES().snapshots([1, 2, 2]),
+            r"`epochs` must be rising numbers, .* got \[1, 2, 2\]",
+        ),
     ],
 )
 def test_refusals(call, words):

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from snapsure import LES, Platt, ScoreTable, eaurc, nll
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted
+from snapsure.estimators._les import make_features
 from snapsure.estimators._search import Search
 from tests.support.tables import of
 
@@ -98,11 +99,14 @@ def penalty_of(errors):
 def test_equals_normal_scores_in_scikit_learns_logistic_regression(n, passes):
     """On other examples than those it learnt from, some of them outside of all it has seen."""
     learn, points = full_table(0, n), full_table(1, 40)
+    learn = learn.rows(~learn.errors | (np.cumsum(learn.errors) <= 100))
     les = LES(passes=passes).fit(learn)
     assert not les.fallback_
     assert len(les.epochs_) == (passes or 20)
     features, new = (slow_features(one, les.epochs_.tolist()) for one in (learn, points))
     assert sorted(les.features_) == sorted(features)
+    for name, values in make_features(learn, "softmax", les.epochs_.tolist()).items():
+        np.testing.assert_allclose(values, features[name], rtol=1e-9)
     scaled, rows = [], []
     for name in les.features_:
         values = np.array([normal_score(features[name].tolist(), x) for x in features[name]])
@@ -122,7 +126,7 @@ def test_equals_normal_scores_in_scikit_learns_logistic_regression(n, passes):
     classes = [learn.y_hat == number for number in range(4)]
     g = np.array([(~learn.errors[own] - p[own]).sum() for own in classes])
     i = np.array([(p[own] * (1 - p[own])).sum() for own in classes])
-    is_estimated = learn.errors.sum() >= 100
+    is_estimated = learn.errors.sum() == 100
     assert is_estimated == (n == 600)
     # Of an offset with variance v, the gradient has the variance i + v i².
     held = (i**2).sum() / (g**2 - i).sum() if is_estimated else penalty_of(learn.errors) / 3
@@ -131,14 +135,15 @@ def test_equals_normal_scores_in_scikit_learns_logistic_regression(n, passes):
     np.testing.assert_allclose(les.confidence(points), 1 / (1 + np.exp(-odds)), atol=1e-5)
 
 
-def test_a_class_that_no_example_had_has_no_offset():
+@pytest.mark.parametrize("unknown", [2, 3])
+def test_a_class_that_no_example_had_has_no_offset(unknown):
     learn, points = full_table(0), full_table(1)
-    les = LES(passes=1).fit(learn.rows(learn.y_hat != 2))
-    assert [number for number, _ in les.fitted["classes"]] == [0, 1, 3]
+    les = LES(passes=1).fit(learn.rows(learn.y_hat != unknown))
+    assert [number for number, _ in les.fitted["classes"]] == sorted({0, 1, 2, 3} - {unknown})
     confidence = les.confidence(points)
     les.fitted["classes"].clear()
     les._sum = None
-    unseen = points.y_hat == 2
+    unseen = points.y_hat == unknown
     assert ((les.confidence(points) == confidence) == unseen).all()
 
 
@@ -278,6 +283,20 @@ def test_a_changed_table_is_searched_again():
     search.rows(logits, errors, 3)
     logits[-1] = np.random.default_rng(0).normal(size=errors.size)
     assert search.rows(logits, errors, 3) == Search().rows(logits, errors, 3)
+
+
+def test_a_snapshot_that_lowers_no_loss_is_not_chosen():
+    kappa, errors = table(5)
+    kappa[:-1] = 0.5
+    assert LES(passes=3).fit(of(kappa, errors)).epochs_.tolist() == [25]
+
+
+def test_fitted_again_it_answers_by_the_new_fit():
+    one, other = (of(*table(seed)) for seed in (5, 6))
+    les = LES(k=3)
+    for points in (one, other):
+        expected = LES(k=3).fit(points).confidence(one)
+        assert les.fit(points).confidence(one).tolist() == expected.tolist()
 
 
 def test_as_many_passes_as_snapshots_are_all():

@@ -137,6 +137,8 @@ def test_answers_need_the_named_snapshots_alone(assign):
     asked = {layer.epoch for layer in pes.layers_} | ({8} if assign == "layer" else set())
     assert pes.fitted["epochs"] == sorted(asked)
     assert pes.snapshots(range(1, 9)) == sorted(asked | {8})
+    one = PES(1.0, assign).fit(of([[0.1, 0.9], [0.9, 0.1]], [1, 0]))  # the first ranks them
+    assert one.fitted["epochs"] == [1]
     part = of(fresh[np.array(sorted(asked)) - 1], epochs=sorted(asked))
     assert (pes.confidence(part) == pes.confidence(of(fresh))).all()
 

@@ -55,6 +55,8 @@ def test_every_method_has_one_name_and_one_sentence():
         assert method.description.endswith(".")
         assert isinstance(method.make(), Estimator)
         assert method.make().learns == ("labels" in method.needs)
+        is_regression = name.startswith("LES") or name == "error predictor"
+        assert method.make().calibrated == (is_regression or name == "temperature by NLL")
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
@@ -74,6 +76,9 @@ def test_a_registered_class_takes_part_everywhere(registered, table):
     assert compare(table)["Median"].eaurc == pytest.approx(result["Median"].eaurc, rel=0.2)
     assert "Median" in confidences(table)
     assert registry.get("Median").description == "Median κ of all snapshots."
+    assert registry.get("Median").needs == ()
+    assert register(type("Learning", (Median,), {"learns": True})).learns
+    assert registry.get("Learning").needs == ("labels",)
 
     assert "Median" in [row.method for row in choose(table).candidates]
     assert "Median" not in [row.method for row in choose(table, passes=3).candidates]

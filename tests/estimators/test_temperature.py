@@ -85,9 +85,16 @@ def test_up_to_the_ends_and_no_further(end, share):
     assert found == pytest.approx(np.clip(end * share, 1e-6, 1e6), rel=1e-9)
 
 
-@pytest.mark.parametrize(("y", "temperature"), [([0, 0], 1e-6), ([1, 1], 1e6)])
-def test_where_there_is_no_least_nll(y, temperature):
-    model = Temperature().fit(of_logits([[3.0, 0.0], [1.0, 0.0]], y))
+@pytest.mark.parametrize(
+    ("logits", "y", "temperature"),
+    [
+        ([[3.0, 0.0], [1.0, 0.0]], [0, 0], 1e-6),
+        ([[3.0, 0.0], [1.0, 0.0]], [1, 1], 1e6),
+        ([[2.0, 2.0], [0.0, 0.0]], [0, 1], 1e6),  # all are alike: the logits say nothing
+    ],
+)
+def test_where_there_is_no_least_nll(logits, y, temperature):
+    model = Temperature().fit(of_logits(logits, y))
     assert model.temperature_ == temperature
     assert np.isfinite(model.confidence(of_logits([[3.0, 0.0]]))).all()
 

@@ -52,17 +52,24 @@ def test_there_and_back(tmp_path):
 
 def test_older_archives_have_the_final_numbers_in_other_places(tmp_path):
     rng = np.random.default_rng(0)
-    table = ScoreTable({"softmax": rng.random((2, 9))}, np.zeros((2, 9), int), np.zeros(9, int))
-    final = rng.random((9, 5))
-    names = ("entropy", "margin", "energy of centred logits", "max_logit", "gen")
-    scores = dict(zip(names, final.T, strict=True))
+    kappa, final = rng.random((3, 9)), rng.random((9, 5))
+    final[:, 0] = kappa[-1]
+    table = ScoreTable({"entropy": kappa}, np.zeros((3, 9), int), np.zeros(9, int))
+    names = ("margin", "energy of centred logits", "max_logit", "gen")
+    scores = dict(zip(names, final.T[1:], strict=True))
     pack(Run(table, others=scores), locate_run(tmp_path, "all", 0))
     del scores["gen"]
     pack(Run(table, others=scores), locate_run(tmp_path, "some", 0))
-    write_manifest({"all": 1, "some": 1}, {}, tmp_path)
+    known = run_of().table
+    logits = known.logits - known.logits.mean(axis=1, keepdims=True)
+    plain = ScoreTable({"softmax": known.kappa("softmax")}, known.labels, known.y, logits=logits)
+    by_logits, plain.final = plain.final, None
+    pack(Run(plain), locate_run(tmp_path, "logits", 0))
+    write_manifest({"all": 1, "some": 1, "logits": 1}, {}, tmp_path)
     runs = open_contest(tmp_path)
     np.testing.assert_allclose(runs["all"][0].table.final, final, atol=1e-3)
     assert runs["some"][0].table.final is None
+    np.testing.assert_allclose(runs["logits"][0].table.final, by_logits, atol=1e-2)
 
 
 def test_logits_have_two_bytes_and_steps_of_a_256th(tmp_path):
@@ -96,12 +103,17 @@ def test_a_data_set_may_be_another_without_points_of_no_class(tmp_path):
         np.where(strange, -1, table.y),
         logits=table.logits,
     )
-    pack(Run(mixed), locate_run(tmp_path, "all", 0))
+    others = {"coin": np.full(600, 0.25), "coin, known classes": np.full(600, 0.5)}
+    pack(Run(mixed, others=others), locate_run(tmp_path, "all", 0))
     write_manifest({"known": 1, "all": 1}, {"known": {"known": "all"}}, tmp_path)
     opened = open_contest(tmp_path)
     assert [*opened] == ["known", "all"]
     assert opened["all"][0].y.size == 600
     np.testing.assert_array_equal(opened["known"][0].y, table.y[~strange])
+    for name, coin in (("all", 0.25), ("known", 0.5)):  # a data set's own score of each name
+        (run,) = opened[name]
+        assert [*run.others] == ["coin"]
+        np.testing.assert_allclose(run.others["coin"].kappa, coin, rtol=1e-2)
 
 
 def test_labels_take_as_few_bytes_as_they_need():

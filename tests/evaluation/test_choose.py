@@ -7,7 +7,7 @@ import pytest
 
 from snapsure import AES, LES, Platt, ScoreTable, Threshold, eaurc
 from snapsure.errors import Infeasible, InvalidInput
-from snapsure.estimators import Final
+from snapsure.estimators import Final, Method, registry
 from snapsure.evaluation import Folds, Run, _choose, choose
 from snapsure.evaluation._choose import _list_candidates, choose_estimator
 from snapsure.evaluation._compare import make_board
@@ -74,6 +74,22 @@ def test_les_is_chosen_for_a_gain_that_can_be_written_with_one_digit(
     assert method.startswith("LES") if is_chosen else method == "final"
 
 
+def test_the_best_itself_is_as_good_as_the_best(monkeypatch, fading):
+    """LES, where the others are better than the final softmax, and not significantly worse."""
+
+    def close(*arguments):
+        board = make_board(*arguments)
+        best, *rest = [row for row in board.rows if row.method != "final"]
+        rows = [replace(best, outcome="better", behind=Interval(0.0, 0.0, 0.0))]
+        rows += [replace(row, outcome="better", behind=Interval(1.0, -1.0, 3.0)) for row in rest]
+        return replace(board, rows=[*rows, board["final"]])
+
+    monkeypatch.setattr(_choose, "make_board", close)
+    choice = choose_estimator(fading, "softmax", 3, 0)
+    assert choice.method == choice.candidates[0].method == "LES"
+    assert "is best" not in choice.reason
+
+
 def test_another_method_where_les_is_significantly_worse(monkeypatch, fading):
     """LES that learns nothing: the others are significantly better than the final softmax."""
     monkeypatch.setattr("snapsure.estimators._les.FEW", 10_000)
@@ -84,6 +100,23 @@ def test_another_method_where_les_is_significantly_worse(monkeypatch, fading):
     assert round(next(one for one in equal if one.method == choice.method).passes) == min(
         round(one.passes) for one in equal
     )
+
+
+@pytest.mark.parametrize(("most", "method"), [(900, "growing"), (899, "final")])
+def test_what_needs_too_many_passes_once_it_is_fitted_is_not_deployed(
+    monkeypatch, fading, most, method
+):
+    class Growing(AES):
+        """Of the folds' 720 examples, it learns to average 4 snapshots; of all 900, perhaps 8."""
+
+        def _learn(self, table, kappa):
+            return {"epochs": table.epochs[-4 if table.y_hat.size <= most else -8 :].tolist()}
+
+    methods = [registry.get("final"), Method("growing", Growing, needs=("snapshots",))]
+    monkeypatch.setattr(registry, "_METHODS", {one.name: one for one in methods})
+    choice = choose_estimator(fading, "softmax", 5, 0)
+    assert [one.passes for one in choice.candidates] == [4, 1]
+    assert choice.method == method
 
 
 def test_every_example_is_judged_by_what_did_not_learn_from_it(fading):
@@ -104,6 +137,7 @@ def test_every_example_is_judged_by_what_did_not_learn_from_it(fading):
 def test_more_folds_than_examples():
     with pytest.raises(InvalidInput, match=r"`count` must leave an example .* got 5 of 4"):
         Folds(5).parts(4)
+    assert [fold.size for _, fold in Folds(5).parts(5)] == [1] * 5
 
 
 def test_several_kappas_compete_and_are_compared_with_the_final_first_one():
@@ -132,6 +166,13 @@ def test_several_kappas_compete_and_are_compared_with_the_final_first_one():
     assert lost.reason.startswith("so; but all 2000 examples can test the final better, and half")
     with pytest.raises(InvalidInput, match=r"`kappa` must name at least one κ, got none. Choose"):
         choose(table, kappa=[])
+
+
+@pytest.mark.parametrize(("large", "resamples"), [(900, 1000), (899, 200)])
+def test_many_examples_have_fewer_resamples(monkeypatch, fading, large, resamples):
+    monkeypatch.setattr(_choose, "_LARGE", large)
+    candidates = choose_estimator(fading, "softmax", None, 0).candidates
+    assert min(one.p for one in candidates) == 2 / (1 + resamples)  # no p-value is smaller
 
 
 @pytest.mark.parametrize(("passes", "within"), [(None, ""), (5, " within 5 passes")])
@@ -166,6 +207,11 @@ def test_what_cannot_be_paid_for_or_is_not_there():
             "mc",
             6,
             r"`passes` must be at least 7, .* got 6. Allow more",
+        ),
+        (
+            "mc",
+            7.5,
+            r"`passes` must be a whole number ≥ 1, got 7.5",
         ),
         (
             "softmax",
@@ -245,6 +291,9 @@ def test_all_examples_test_the_final_softmax_and_it_is_deployed_where_it_accepts
     choice = found.promise(table, 0.3, 0.1)
     assert (choice.method, choice.threshold.delta, choice.threshold.n) == ("final", 0.1, 900)
     assert choice.reason.startswith("so; but all 900 examples can test the final softmax, and half")
+    both = found.promise(table, 0.9)
+    assert both.method == "final"
+    assert "accepts 100.0% at this risk instead of 100.0%" in both.reason
     final = table.kappa("softmax")[-1]
     threshold = Threshold.at_risk(final, table.errors, 0.3, 0.8 * 0.1)
     accepted = choice.threshold.accepts(choice.confidence(table))
@@ -312,6 +361,18 @@ def test_a_risk_that_the_final_softmax_cannot_promise(fading):
     choice = choose(fading, risk=0.2)
     assert choice.accepted > 0
     assert choice.final_accepted is None
+
+
+def test_ten_examples_are_enough_for_halves_and_folds():
+    kappa = np.random.default_rng(0).random((1, 10))
+    assert choose(ScoreTable.from_kappa(kappa, np.arange(10) % 2)).method == "final"
+
+
+@pytest.mark.parametrize("delta", [0, 1])
+def test_promises_that_always_or_never_hold(worse, delta):
+    table, found = worse
+    with refuses(InvalidInput, "`delta` must lie in (0, 1)", f"got {delta}"):
+        found.promise(table, 0.3, delta)
 
 
 @pytest.mark.parametrize("n", [1, 4, 9])

@@ -404,6 +404,7 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are(run):
         ({"metric": "accuracy"}, "`metric` must be .*eaurc.*, got 'accuracy'"),
         ({"correction": "bonferroni"}, "`correction` must be .*holm.*, got 'bonferroni'"),
         ({"seed": -1}, "`seed` must be"),
+        ({"level": 1}, r"`level` must lie in \(0, 1\), got 1"),
     ],
 )
 def test_options_that_are_refused(run, options, words):
@@ -460,6 +461,19 @@ def test_few_errors_leave_out_one_example_at_a_time():
         assert sorted(found)[0] == pytest.approx(estimate - half, abs=0.05 * half)
         assert sorted(found)[2] == pytest.approx(estimate + half, abs=0.05 * half)
     assert row.p == pytest.approx(2 * t.sf(abs(estimate) / spread, 29), abs=0.02)
+
+
+@pytest.mark.parametrize(("wrong", "draws"), [(4, 300), (49, 300), (50, 20_000)])
+def test_fifty_errors_are_enough_to_resample_examples(wrong, draws):
+    """With fewer, each of the 300 examples is left out once, and Student's t has their number."""
+    kappa = np.random.default_rng(0).random((1, 300))
+    run = Run(ScoreTable.from_kappa(kappa, np.arange(300) < wrong))
+    candidates = list_candidates(run, [registry.get("final")], ["softmax"])
+    contest = hold_contest([run], candidates, "eaurc", Halves(), 20_000, (0, 0))
+    assert contest.replicates.shape == (1, draws)
+    assert (contest.t is None) == (wrong == 50)
+    if wrong < 50:
+        assert np.quantile(contest.t, 0.9) == pytest.approx(t.ppf(0.9, wrong - 1), rel=0.03)
 
 
 class Repeated(Protocol):

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from snapsure import AES
 from snapsure.estimators import Final
-from snapsure.evaluation._compare import Contest, _log_ratio, make_board
+from snapsure.evaluation._compare import Contest, _draw_luck, _log_ratio, make_board
 from snapsure.evaluation._engine import (
     Candidate,
     bootstrap_p,
@@ -100,6 +101,17 @@ def test_how_runs_differ_is_added_to_what_points_tell():
     )
 
 
+@pytest.mark.parametrize("runs", [2, 3, 6])
+def test_luck_is_students_t_of_the_mean_of_the_runs(runs):
+    values = np.random.default_rng(0).normal(size=runs)
+    luck = _draw_luck(runs, 100_000, np.random.default_rng(1))
+    drawn = luck @ (values - values.mean()) / (values.std(ddof=1) / np.sqrt(runs))
+    tails = [0.05, 0.25, 0.5, 0.75, 0.95]
+    expected = t.ppf(tails, runs - 1)
+    assert np.quantile(drawn, tails) == pytest.approx(expected, rel=0.05, abs=0.03)
+    assert (_draw_luck(1, 3, np.random.default_rng(1)) == 0).all()
+
+
 def test_sizes_are_known_where_they_are_of_every_data_set():
     unsized = two_methods(79, 0)
     sized = replace(unsized, means={**unsized.means, "bytes": np.array([10.0, 30.0])})
@@ -147,6 +159,7 @@ def test_holm_by_hand():
         (Interval(-0.2, -0.3, -0.1), None, "better"),
         (Interval(0.2, 0.1, 0.3), None, "worse"),
         (Interval(-0.2, -0.3, 0.0), None, "no difference"),
+        (Interval(0.2, 0.0, 0.3), None, "no difference"),
         (Interval(-0.2, -0.3, 0.1), 0.049, "better"),
         (Interval(0.2, -0.3, 0.3), 0.049, "worse"),
         (Interval(-0.2, -0.3, -0.1), 0.05, "no difference"),

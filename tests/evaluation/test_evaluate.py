@@ -24,7 +24,7 @@ from snapsure import (
 )
 from snapsure.errors import InvalidInput
 from snapsure.estimators import Method, registry
-from snapsure.evaluation import Halves, Splits
+from snapsure.evaluation import Halves, Splits, confidences
 from tests.support.runs import run_of, simulated
 
 AVERAGED = {f"AES (k={k})": Method(f"AES (k={k})", partial(AES, k)) for k in (10, 30, 50)}
@@ -194,7 +194,11 @@ def test_verdicts_follow_the_interval(results):
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(1.0, r"`share` must lie in \(0, 1\), got 1.0"), (0.001, "`share` .* got 0.001 of 400")],
+    [
+        (1.0, r"`share` must lie in \(0, 1\), got 1.0"),
+        (0.001, "`share` .* got 0.001 of 400"),
+        (0.999, "`share` .* got 0.999 of 400"),
+    ],
 )
 def test_points_on_one_side_are_no_split(table, share, words):
     with pytest.raises(InvalidInput, match=words):
@@ -215,6 +219,18 @@ def test_what_is_asked_and_found_cannot_be_changed():
     ]
     assert {Splits, Halves} <= {*classes}
     assert [one.__name__ for one in classes if not one.__dataclass_params__.frozen] == []
+
+
+def test_of_one_snapshot_every_method_is_shown_but_ranked_once(table):
+    """Averages of it are the final softmax: `compare` would correct p-values for each of them."""
+    alone = table.select(table.epochs[-1:])
+    methods = ["final", "AES"]
+    result = evaluate(alone, kappa="softmax", methods=methods, resamples=20)
+    assert result["AES"].eaurc == result["final"].eaurc
+    p = confidences(alone, methods=methods)
+    assert (p["AES"] == p["final"]).all()
+    ranked = compare(alone, methods=methods, resamples=200).boards["data"].rows
+    assert {row.method for row in ranked} == {"final"}
 
 
 def test_few_snapshots_have_one_row_of_aes():

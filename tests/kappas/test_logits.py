@@ -10,7 +10,16 @@ from scipy.special import logsumexp
 
 from snapsure._logit_scores import squash
 from snapsure.errors import InvalidInput
-from snapsure.kappas import GEN, Doctor, Energy, Entropy, Margin, MaxLogit
+from snapsure.kappas import (
+    GEN,
+    Doctor,
+    Energy,
+    Entropy,
+    Margin,
+    MaxLogit,
+    MCDropout,
+    NNDistance,
+)
 from snapsure.kappas._base import softmax_of
 from snapsure.kappas._logits import Logits
 from snapsure.testing import KappaContract, kappa_of, small_network
@@ -175,3 +184,9 @@ def test_settings_and_refusals():
     ):
         with pytest.raises(InvalidInput, match=f"`{next(iter(wrong))}` must"):
             kind(**wrong)
+
+
+def test_logits_alone_are_refused_where_they_are_not_enough():
+    for kappa in (MCDropout(3, 0.5), NNDistance((torch.eye(3), [0, 1, 2]))):
+        with pytest.raises(InvalidInput, match=r"κ must need logits alone, got one that .*Score"):
+            rate(kappa, LOGITS)

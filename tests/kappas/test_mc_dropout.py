@@ -9,6 +9,7 @@ from torch import nn
 
 from snapsure import MCDropout, SoftmaxResponse
 from snapsure.errors import InvalidInput
+from snapsure.networks._forward import Logits
 from snapsure.networks._network import Network, copy_network
 from snapsure.testing import KappaContract, kappa_of, small_network
 from tests.support.dropout import (
@@ -195,6 +196,8 @@ def test_variance_against_the_mean_is_warned_of_once():
     assert "over 108 examples" in small_batches[0]  # as soon as there are 100
     few = MCDropout(PASSES, statistic="variance")
     assert warnings_of(few, model=model, y_hat=y_hat, rows=99) == []
+    enough = MCDropout(PASSES, statistic="variance")
+    assert len(warnings_of(enough, model=model, y_hat=y_hat, rows=100)) == 1
     for other in ("mean", "entropy", "mutual_information"):
         assert warnings_of(MCDropout(PASSES, statistic=other), model=model, y_hat=y_hat) == []
 
@@ -204,3 +207,29 @@ def test_variance_that_ranks_as_the_mean_causes_no_warning():
     correlation, _ = reference_correlation(model, y_hat, 120)
     assert correlation > 0.5
     assert warnings_of(MCDropout(PASSES, statistic="variance"), model=model, y_hat=y_hat) == []
+
+
+class TwoPasses(Logits):
+    """Two passes with dropout, of these logits."""
+
+    def samples(self, sampling):
+        yield from self.logits
+
+
+def test_variance_that_ranks_unlike_the_mean_causes_no_warning():
+    """Variances that rise and fall along the means have a rank correlation of about 0."""
+    mean = torch.linspace(0.6, 0.9, 201, dtype=torch.float64)
+    gap = 0.05 * torch.linspace(-1, 1, 201, dtype=torch.float64).abs()
+    logits = torch.stack([(p / (1 - p)).log() for p in (mean - gap, mean + gap)])
+    forward = TwoPasses(torch.stack([logits, torch.zeros_like(logits)], dim=2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = MCDropout(2, statistic="variance").score(forward, np.zeros(201, int), None)
+    np.testing.assert_allclose(ours, 1 - 4 * gap**2, rtol=1e-12)
+
+
+def test_huge_logits_are_certain():
+    forward = TwoPasses(torch.tensor([[1e30, -1e30], [3e4, 0.0]]).expand(2, 2, 2))
+    for statistic in STATISTICS:
+        ours = MCDropout(2, statistic=statistic).score(forward, np.zeros(2, int), None)
+        assert ours.tolist() == [1, 1]

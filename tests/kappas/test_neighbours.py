@@ -10,6 +10,7 @@ from snapsure import NNDistance, score
 from snapsure.errors import InvalidInput
 from snapsure.kappas import DeepKNN
 from snapsure.kappas._neighbours import _find_least
+from snapsure.networks._network import Network
 from snapsure.testing import KappaContract, kappa_of, small_network
 
 
@@ -90,6 +91,31 @@ def test_a_tight_cluster_far_from_the_mean_is_computed_again_in_float64():
     np.testing.assert_allclose(ours, plain(queries, y_hat, points, labels, 50), atol=1e-5)
 
 
+def test_distances_are_exact_where_float32_products_need_not_be():
+    """PyTorch may then round factors to bfloat16. The points have a mean of exactly 0."""
+    rng = torch.Generator().manual_seed(7)
+    half, queries = torch.randint(-4096, 4096, (120, 8), generator=rng).div(1024).split([100, 20])
+    points = torch.cat([half, -half])
+    labels, y_hat = np.arange(200) % 4, np.arange(20) % 4
+    kappa, before = NNDistance((points, labels), k=50), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        ours = kappa_of(kappa, Embedding(8, 4), queries, y_hat)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    expected = plain(queries, y_hat, points, labels, 50)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
+
+
+def test_the_search_is_on_the_cpu_where_an_accelerator_has_no_float64(tmp_path):
+    kappa = NNDistance((torch.eye(3), [0, 1, 2]))
+    with torch.inference_mode():
+        kappa.prepare([Network(Embedding(3), [kappa])], [tmp_path / "new"])
+    opened = kappa.prepared(tmp_path / "new", torch.device("mps"))
+    assert {part.device.type for part in opened} == {"cpu"}
+    assert kappa.prepared(tmp_path / "new", torch.device("meta")).points.device.type == "meta"
+
+
 def test_where_the_plain_formula_is_zero_over_zero():
     points = torch.tensor([[0.0], [5000.0]])
     kappa = NNDistance((points, [0, 1]), k=2)
@@ -162,6 +188,15 @@ def test_both_in_one_scoring(digits):
     table = score(digits.model(), digits.store, digits.test[0][:50], kappas, progress=False)
     alone = score(digits.model(), digits.store, digits.test[0][:50], kappas[1], progress=False)
     np.testing.assert_array_equal(table.kappa("deep_knn"), alone.kappa("deep_knn"))
+
+
+@pytest.mark.parametrize("layers", [8, 9])
+def test_the_first_eight_layers_are_named(layers):
+    kappa = NNDistance((torch.eye(3), [0, 1, 2]), layer="fc")
+    model = nn.Sequential(nn.Linear(3, 3), *[nn.ReLU() for _ in range(layers - 1)])
+    with pytest.raises(InvalidInput, match="The model has 0, 1, 2, 3, 4, 5, 6, 7") as caught:
+        kappa_of(kappa, model, torch.eye(3), np.zeros(3, int))
+    assert ("…" in str(caught.value)) == (layers > 8)
 
 
 @pytest.mark.parametrize("kind", [NNDistance, DeepKNN])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from snapsure import MCDropout, NNDistance, kappas
+from snapsure import AES, MCDropout, NNDistance, kappas
 from snapsure.cli import app
 from snapsure.errors import InvalidInput
 from snapsure.kappas import Kappa, registry
@@ -54,6 +54,19 @@ def test_what_is_registered():
     again = type("Own", (Own,), {"__module__": __name__, "__qualname__": Own.__qualname__})
     registry.register(again)  # as a cell of a notebook that is run again
     assert registry.get("own").kind is again
+
+
+def test_classes_that_are_given_come_before_those_registered():
+    class Own(kappas.SoftmaxResponse):
+        name = "own"
+
+    class Margin(kappas.SoftmaxResponse):
+        name = "margin"
+
+    custom = [AES, Own, Margin]
+    assert isinstance(registry.make("own", custom=custom), Own)
+    assert isinstance(registry.make("margin", custom=custom), Margin)
+    assert type(registry.make("softmax", custom=custom)) is kappas.SoftmaxResponse
 
 
 def test_refusals():

@@ -1,5 +1,6 @@
 """The areas against their definitions: brute force, hand-worked cases, published values."""
 
+import math
 import tracemalloc
 from fractions import Fraction
 
@@ -82,7 +83,7 @@ def test_the_integral_is_the_papers_formula_and_shifts_eaurc_by_its_error():
 
 def test_the_integral_refuses_losses_that_are_not_errors():
     with refuses(InvalidInput, "`losses`", "0/1", "got 0.5", 'method="exact"'):
-        aurc_optimal([0.5, 2.0], method="integral")
+        aurc_optimal([0, 1, 0.5, 2.0], method="integral")
 
 
 def test_augrc_is_traubs_closed_form_and_half_a_step():
@@ -193,6 +194,21 @@ def test_beyond_the_table_of_harmonic_numbers(levels):
     assert aurc(kappa, errors) == pytest.approx(plain, rel=1e-11)
 
 
+@pytest.mark.parametrize("n", [2**17 - 1, 2**17, 2**17 + 1])
+def test_the_surest_of_many_answers_is_wrong(n):
+    """(1 + 1/2 + … + 1/n) / n, where harmonic numbers are looked up and where they are computed."""
+    exact = math.fsum(1 / i for i in range(1, n + 1)) / n
+    assert aurc(np.arange(n), np.arange(n) == n - 1) == pytest.approx(exact, rel=1e-13, abs=0)
+
+
+@pytest.mark.parametrize("right", [62, 63, 64, 65, 200])
+def test_a_mixed_tie_below_many_right_answers(right):
+    """Half an error in right + 1 answers, one in right + 2."""
+    kappa, errors = np.maximum(np.arange(right + 2), 1), np.arange(right + 2) == 0
+    exact = (0.5 / (right + 1) + 1 / (right + 2)) / (right + 2)
+    assert aurc(kappa, errors) == pytest.approx(exact, rel=5e-12, abs=0)
+
+
 @pytest.mark.parametrize("ties", ["expected", "threshold"])
 def test_all_right_or_all_wrong(ties):
     kappa, errors = [0.1, 0.2, 0.2], [1, 1, 1]
@@ -276,6 +292,7 @@ def test_integers_too_long_for_float64_keep_their_order():
     big = 2**53
     assert aurc(np.array([big + 1, big], dtype=np.int64), [0, 1]) == 0.25
     assert aurc(np.array([big, big + 1], dtype=np.uint64), [0, 1]) == 0.75
+    assert aurc(np.array([-big, -big - 1]), [0, 1]) == 0.25
     rows = np.array([[big, big + 1], [big + 1, big]])
     assert aurc(rows, [0, 1]).tolist() == [0.75, 0.25]
 

@@ -174,7 +174,7 @@ def test_intervals_cover_a_known_truth(level, paired):
     [
         ({"resamples": 0}, ["`resamples`", "got 0"]),
         ({"resamples": "9"}, ["`resamples`", "got '9'", "int"]),
-        ({"level": 1.0}, ["`level`", "got 1.0", "0.95"]),
+        ({"level": 1.0}, ["`level`", "(0, 1)", "got 1.0", "0.95"]),
         ({"level": 95}, ["`level`", "got 95", "0.95"]),
         ({"seed": -1}, ["`seed`", "got -1"]),
         ({"seed": 1.9}, ["`seed`", "got 1.9", "int"]),

@@ -66,7 +66,7 @@ def test_bad_pairs_are_refused(kappa, losses, facts):
 @pytest.mark.parametrize(
     ("kappa", "losses", "facts"),
     [
-        (np.zeros((2, 3, 4)), [0] * 4, ["`kappa`", "1-D", "2-D", "(2, 3, 4)"]),
+        (np.zeros((2, 3, 4)), [0] * 4, ["`kappa`", "1-D", "2-D", "(2, 3, 4)", "Reshape"]),
         (0.5, [0], ["`kappa`", "1-D", "2-D", "()"]),
         (np.zeros((100, 10)), [0] * 100, ["`losses`", "100 for 10", "100", "transposed"]),
         ([[0, 0, 0], [0, 0, np.nan]], [0] * 3, ["`kappa`", "1 NaN", "row 2", "snapshot 1"]),
@@ -80,7 +80,7 @@ def test_bad_shapes_are_refused(area, kappa, losses, facts):
 
 @pytest.mark.parametrize("call", OF_A_SCORE[4:])
 def test_a_curve_is_of_one_row(call):
-    with refuses(InvalidInput, "`kappa`", "1-D", "(2, 3)"):
+    with refuses(InvalidInput, "`kappa`", "1-D", "(2, 3)", "one row per call"):
         call(np.zeros((2, 3)), [0] * 3)
 
 
@@ -111,8 +111,11 @@ def test_bad_probabilities_are_refused(call, p, errors, facts):
         (lambda: coverage_at_risk([0.1], [0], -0.1), ["`risk`", "got -0.1"]),
         (lambda: risk_at_coverage([0.1], [0], np.nan), ["`coverage`", "nan"]),
         *(
-            (lambda c=c: risk_at_coverage([0.1], [0], c), ["`coverage`", f"got {c}", "0.8"])
-            for c in (0, -0.1, 1.01, 80)
+            (
+                lambda c=c: risk_at_coverage([0.1], [0], c),
+                ["`coverage`", "(0, 1]", f"got {c}", remedy],
+            )
+            for c, remedy in [(0, "0.8"), (-0.1, "0.8"), (1.01, "0.8"), (2, "0.02"), (100, "0.8")]
         ),
         (lambda: ece([0.5], [0], bins=1.5), ["`bins`", "got 1.5", "int"]),
     ],
@@ -133,6 +136,10 @@ def test_tensors(area, dtype):
     tensor = torch.tensor(kappa, dtype=dtype)
     assert area(tensor, torch.tensor(errors)) == area(kappa, errors)
     assert area(tensor, torch.tensor(errors, dtype=torch.bool)) == area(kappa, errors)
+
+
+def test_masked_arrays_in_which_nothing_is_masked():
+    assert aurc(np.ma.array([3.0, 1, 2]), np.ma.array([0, 1, 1])) == aurc([3, 1, 2], [0, 1, 1])
 
 
 def test_tensors_on_the_graph_and_views():

@@ -65,6 +65,11 @@ def test_many_errors_take_the_bootstrap():
     assert found[0].estimate == aurc(few[0], few[2]) - aurc(few[1], few[2])
 
 
+def test_one_example_has_no_spread():
+    (found,) = compute_intervals(aurc, [({"a": [0.5]}, [1])], resamples=10, level=0.95, seed=0)
+    assert found == (1.0, 1.0, 1.0)
+
+
 def test_the_order_of_rows_changes_nothing():
     kappa, _, errors = draw(5, 200, 20, levels=20)
     order = np.random.default_rng(0).permutation(200)

@@ -1,5 +1,7 @@
 """Work on all cores: order, exceptions, and sorting."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,13 @@ def test_shares_are_put_together_in_order(monkeypatch, cores, count):
     assert map_shares(squares, range(count)) == [i * i for i in range(count)]
     assert sum(seen) == count
     assert len(seen) <= min(cores, 7)
+
+
+@pytest.mark.parametrize(("counted", "used"), [(5, 5), (None, 1)])
+def test_where_the_system_does_not_tell_which_cores_are_ours(monkeypatch, counted, used):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: counted)
+    assert _parallel._cores() == used
 
 
 def test_what_runs_side_by_side_raises():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from snapsure import augrc, aurc, eaurc, naurc
-from snapsure.metrics import _rank
+from snapsure.metrics import _parallel, _rank
 from snapsure.metrics._rank import can_use_coarse_keys
 from tests.support.reference import aurc_by_groups
 
@@ -31,6 +31,8 @@ def rows_of(kind, rng, rows=24, n=900):
         kappa = (kappa - 0.5) * 1.7e308 * 2
     if kind == "tiny":
         kappa = np.rint(1e4 * kappa) * 5e-324
+    if kind == "all zero":
+        kappa[:] = 0
     return kappa
 
 
@@ -45,6 +47,7 @@ KINDS = (
     "one row of one value",
     "huge",
     "tiny",
+    "all zero",
 )
 
 
@@ -76,6 +79,25 @@ def test_several_batches_and_a_rest(monkeypatch):
     monkeypatch.setattr(_rank, "_COARSE_ROWS", 99)
     assert not can_use_coarse_keys(kappa, errors)
     assert fast.tolist() == eaurc(kappa, errors).tolist()
+
+
+@pytest.fixture
+def one_row_at_a_time(monkeypatch):
+    monkeypatch.setattr(_rank, "_BATCH", 1)
+    monkeypatch.setattr(_parallel, "_cores", lambda: 1)
+
+
+def test_rows_after_a_batch_of_ties_are_ranked_too(one_row_at_a_time):
+    rng = np.random.default_rng(4)
+    kappa, errors = rng.random((9, 200)), rng.random(200) < 0.3
+    kappa[0] = np.round(kappa[0], 1)
+    assert can_use_coarse_keys(kappa, errors)
+    assert aurc(kappa, errors).tolist() == [aurc(row, errors) for row in kappa]
+
+
+def test_a_row_of_float32_may_need_wider_keys_than_the_row_before(one_row_at_a_time):
+    kappa = np.array([[1, 2, 3, 4], [-1e30, 1e-44, 2e-44, 1e30]], np.float32)
+    assert aurc(kappa, [0, 1, 0, 0]).tolist() == [aurc([1, 2, 3, 4], [0, 1, 0, 0])] * 2
 
 
 @pytest.mark.parametrize(

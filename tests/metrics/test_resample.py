@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from snapsure.metrics._intervals import bootstrap_values
 from snapsure.metrics._resample import DrawCounts, RowStream
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 1000, 9999, 2**16, 10**6, 2**31 + 1, 3 * 10**9])
+@pytest.mark.parametrize("n", [1, 2, 3, 1000, 9999, 2**16, 10**6, 2**31 + 1, 3 * 2**30])
 def test_rows_are_those_of_numpys_integers(n):
-    """Of 2³¹ + 1 rows nearly every other word is passed over."""
+    """Of 2³¹ + 1 rows nearly every other word is passed over; of 3 · 2³⁰ many just are not."""
     seed = np.random.SeedSequence(n)
     ours = RowStream(seed, n)
     sizes = (1, 4, 7, 1000, 2, 1, 501)
@@ -18,6 +19,18 @@ def test_rows_are_those_of_numpys_integers(n):
         assert not drawn.any()
     else:
         assert drawn.tolist() == rng.integers(0, n, size=drawn.size).tolist()
+
+
+def test_a_seed_draws_the_same_resamples_in_every_release():
+    """Streams of 2¹⁷ rows, here two resamples each, by the generators that NumPy spawns."""
+    n, kappa = 50_000, np.arange(50_000.0)
+    found = bootstrap_values(lambda k, e: k.mean(), [(kappa, kappa < 0)], resamples=5, seed=7)
+    streams = zip((2, 2, 1), np.random.SeedSequence(7).spawn(3), strict=True)
+    drawn = [
+        np.random.Generator(np.random.SFC64(seed)).integers(0, n, size=(size, n))
+        for size, seed in streams
+    ]
+    assert found[0].tolist() == np.concatenate(drawn).mean(axis=1).tolist()
 
 
 @pytest.mark.parametrize("n", [1, 5, 300, 16_385, 65_535, 65_536, 131_073])

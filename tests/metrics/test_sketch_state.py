@@ -3,6 +3,7 @@
 import copy
 import pickle
 from contextlib import ExitStack
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ def test_copies_go_their_own_way():
     assert (sketch.n, sketch.errors) == (2, 1)
     assert sketch != sketch_of(BATCH, [0, 1], 256)
     assert sketch != "sketch"
+    assert sketch == ANY  # which decides itself
     assert repr(sketch) == "RiskCoverageSketch(bins=65536): 2 examples, 1 wrong"
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from snapsure.networks._code import model_digest
+from snapsure.networks._network import adapt_output
 from tests.support import processes
 
 SOURCE = '''
@@ -106,6 +107,24 @@ def test_weights_and_mode_do_not_count():
     assert model_digest(one) != model_digest(nn.Linear(4, 4))
 
 
+def test_settings_in_tuples_count():
+    one, same, other = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
+    one.sizes, same.sizes, other.sizes = (1, [2, 3]), (1, [2, 3]), (1, [2, 4])
+    assert model_digest(one) == model_digest(same) != model_digest(other)
+
+
+def test_code_of_pytorch_does_not_count(monkeypatch):
+    before = model_digest(nn.Linear(4, 3))
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x)
+    assert model_digest(nn.Linear(4, 3)) == before
+
+
+def test_where_the_logits_are_counts():
+    model = nn.Linear(4, 3)
+    digests = {model_digest(adapt_output(model, output)) for output in (None, 0, 1, "logits")}
+    assert len(digests) == 4
+
+
 def test_hooks_count_wherever_they_are_written():
     def hooked(hook):
         model = nn.Linear(3, 2)
@@ -118,6 +137,11 @@ def test_hooks_count_wherever_they_are_written():
     )
     assert first == again != hooked(lambda module, args, z: z * 3)
     assert first != model_digest(nn.Linear(3, 2))
+
+    def elsewhere():
+        return hooked(lambda module, args, z: z * 2)
+
+    assert first == elsewhere()
 
 
 def test_a_forward_of_one_module_counts():

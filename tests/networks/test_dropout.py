@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure import MCDropout, SoftmaxResponse
+from snapsure import MCDropout, NNDistance, SoftmaxResponse
 from snapsure.networks._network import Network, copy_network
 from snapsure.testing import kappa_of, small_network
 from tests.support.dropout import (
@@ -23,6 +23,9 @@ from tests.support.dropout import (
 )
 
 LAYERS = {  # of each network: the last dropout, and some others
+    "inside and alone": ("drop", ["drop"]),
+    "skips": ("2", ["2"]),
+    "shared": ("body.2", ["body.2"]),
     "a branch that is zero at first": ("drop", ["drop"]),
     "in place": ("drop", ["drop"]),
     "attention": ("drop", ["drop"]),
@@ -70,12 +73,15 @@ def test_several_in_one_pass_are_as_each_alone():
 def test_what_a_pass_without_dropout_is_asked_for_is_not_disturbed():
     model, inputs, y_hat = Residual(), torch.randn(12, 5), np.arange(12) % 4
     kappa = MCDropout(3, layers="last")
-    network = Network(copy_network(model), [kappa, MCDropout(3)])
+    distance = NNDistance((inputs, y_hat))
+    network = Network(copy_network(model), [kappa, MCDropout(3), distance])
     network.probe(inputs[:2])
     with torch.inference_mode():
         forward = network.run(inputs)
         before = SoftmaxResponse().score(forward, y_hat, None)
+        embedding = forward.embedding(None).clone()
         kappa.score(forward, y_hat, None)
+        assert torch.equal(forward.embedding(None), embedding)
         again = SoftmaxResponse().score(network.run(inputs), y_hat, None)
     assert (before == again).all()
 
@@ -144,26 +150,45 @@ def test_statistics_of_the_same_masks_share_their_passes():
     assert calls == {"4": 21}
 
 
-def test_dropout_as_a_function_is_refused():
-    said = refusal(Functional())
+class Both(Functional):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return super().forward(self.drop(x))
+
+
+@pytest.mark.parametrize("kind", [Functional, Both])
+def test_dropout_as_a_function_is_refused(kind):
+    said = refusal(kind())
     assert "must use nn.Dropout" in said
-    assert "got torch.nn.functional.dropout in Functional" in said
+    assert f"got torch.nn.functional.dropout in {kind.__name__}" in said
 
 
 def test_dropout_as_a_function_stays_off_where_modules_are_named():
-    class Both(Functional):
-        def __init__(self):
-            super().__init__()
-            self.drop = nn.Dropout(0.5)
-
-        def forward(self, x):
-            return super().forward(self.drop(x))
-
     torch.manual_seed(0)
     model, inputs, y_hat = Both(), torch.randn(12, 5), np.arange(12) % 4
     ours = kappa_of(MCDropout(PASSES, layers=["drop"]), model, inputs, y_hat)
     expected = by_definition("mean", naive(model, inputs), y_hat)
     np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_a_dropout_may_be_named_by_each_of_its_places():
+    torch.manual_seed(3)
+    drop = nn.Dropout(0.5)
+    model = nn.Sequential(nn.Linear(5, 8), drop, nn.Linear(8, 8), drop, nn.Linear(8, 4))
+    inputs, y_hat = torch.randn(12, 5), np.arange(12) % 4
+    every = kappa_of(MCDropout(PASSES), model, inputs, y_hat)
+    for name in ("1", "3"):
+        named = kappa_of(MCDropout(PASSES, layers=[name]), model, inputs, y_hat)
+        assert (named == every).all()
+
+
+def test_no_hook_stays_once_a_network_is_known():
+    network = Network(copy_network(small_network()))
+    network.probe(torch.zeros(2, 5))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.module.modules())
 
 
 @pytest.mark.parametrize("name", ["9", "4", ""])

@@ -9,6 +9,14 @@ from torch import nn
 
 from snapsure import AES, Predictor, SnapshotStore, score
 from snapsure.errors import InvalidInput
+from snapsure.networks._network import (
+    Network,
+    call,
+    choose_device,
+    copy_network,
+    find_device,
+    refuse_no_network,
+)
 from tests.support.refusals import refuses
 
 X, Y = torch.rand(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
@@ -89,6 +97,10 @@ def test_a_part_that_is_not_there_is_refused(store, output):
             None,
             ("(rows,)", "Regression", "return two"),
         ),
+        (lambda z, x: z[:, :1].softmax(dim=1), None, ("(rows, 1)", "Regression")),
+        (lambda z, x: z.softmax(dim=1).round(), None, ("got probabilities", "last softmax")),
+        (lambda z, x: (z[:, None],), None, ("tuple of 1", "output=0")),
+        (lambda z, x: {"z": z[:, None]}, None, ("dict with 'z'", "output='logits'")),
         (None, torch.zeros(40, 4, 4).long(), ("(40, 4, 4)", "segmentation")),
         (None, torch.ones(40, 2).long(), ("(40, 2)", "multi-label", "one class at a time")),
         (None, torch.eye(2)[Y], ("(40, 2)", "y.argmax(1)")),
@@ -121,3 +133,66 @@ def test_one_input_without_its_axis(store):
     for one in ((X[0], X[0]), {"x": X[0], "mask": X[0]}):
         with refuses(InvalidInput, "`batch`", "one input of shape (3,) and (3,)", "x[None]"):
             predictor(one)
+
+
+class Either(nn.Module):
+    """Takes one of two inputs, or any others by name."""
+
+    def forward(self, ids=None, x=None):
+        return x if ids is None else -ids
+
+
+class Any(nn.Module):
+    def forward(self, **inputs):
+        return inputs["x"]
+
+
+class Minus(nn.Module):
+    def forward(self, x, mask):
+        return x - mask.float()
+
+
+def test_inputs_by_name_go_to_the_parameters_of_these_names():
+    assert torch.equal(call(Either(), {"x": X}), X)
+    assert torch.equal(call(Either(), {"image": X}), -X)
+    assert torch.equal(call(Any(), {"x": X}), X)
+    two = {"mask": X > 0.5, "x": X.log()}
+    assert torch.equal(call(Minus(), two), X.log() - (X > 0.5).float())
+
+
+def test_finite_logits_may_have_an_infinite_sum():
+    logits = torch.full((2, 3), 3e38)
+    assert not logits.sum().isfinite()
+    assert Network(Wrapped()).check(logits) is logits
+
+
+META = torch.device("meta")  # has no numbers, and is on every machine
+
+
+@pytest.mark.parametrize("accelerator", [None, torch.device("cuda")])
+def test_a_network_runs_where_it_is_said_or_is_or_on_an_accelerator(monkeypatch, accelerator):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: accelerator is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: accelerator)
+    best = accelerator or torch.device("cpu")
+    assert choose_device(Wrapped()) == choose_device(nn.ReLU()) == best
+    assert choose_device(Wrapped().to(META)) == META
+    assert copy_network(Wrapped(), META).head.weight.device == META
+    for device in (META, None):
+        assert Network(Wrapped(), device=device).device == (device or best)
+
+
+def test_a_device_is_found_by_its_name():
+    assert find_device("meta") == META
+    assert find_device(None) is None
+    with pytest.raises(InvalidInput, match=r"`device` must .* got 'abacus'") as caught:
+        find_device("abacus")
+    assert "Expected one of" not in str(caught.value)  # a list of twenty
+
+
+@pytest.mark.parametrize(
+    ("model", "facts"),
+    [(nn.Linear, ("the class Linear", "Linear(…)")), (dict, ("got <class 'dict'>",)), (5, ("5",))],
+)
+def test_what_is_no_network_is_refused(model, facts):
+    with refuses(InvalidInput, "`model` must be a torch.nn.Module", *facts):
+        refuse_no_network(model)

@@ -92,6 +92,16 @@ def test_a_snapshot_that_changes_is_refused(store):
         runner.load([1])
 
 
+def test_the_first_damaged_snapshot_is_named_and_those_before_it_are_loaded(store):
+    runner = Runner(small_network(), [store], EPOCHS)
+    for epoch in (1, 2):
+        file = next(store.path.glob(f"*{epoch}.safetensors"))
+        file.write_bytes(file.read_bytes()[:-1])
+    with refuses(CorruptFile, "epoch 2", store.path):
+        runner.load((3, 2, 1))
+    assert torch.equal(runner.logits([3], X)[0], alone(store, 3))
+
+
 def test_groups_fit_the_memory_and_have_one_epoch_at_least(store):
     model = small_network()
     weights = sum(value.nbytes for value in model.state_dict().values())
@@ -144,6 +154,38 @@ def test_inputs_that_do_not_fit_are_named(store, call):
         call(runner(), [3], infinite)
 
 
+class Positions(nn.Module):
+    """Adds an embedding of each of three positions to those of ids."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions = nn.Embedding(9, 4), nn.Parameter(torch.zeros(3, 4))
+
+    def forward(self, ids):
+        return (self.words(ids) + self.positions).mean(dim=1)
+
+
+def double_network():
+    return small_network(dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "remedy"),
+    [
+        (double_network, X, "x.to(torch.float64)"),
+        (Positions, torch.zeros(4, 5, dtype=torch.long), "Pass inputs as in training"),
+        (Positions, torch.zeros(4, 3), "x.long()"),
+    ],
+)
+def test_the_remedy_is_the_type_of_the_weights_only_where_types_differ(
+    tmp_path, model, inputs, remedy
+):
+    runner = Runner(model(), [store_of(tmp_path / "run", model)], EPOCHS)
+    runner.load([3])
+    with refuses(InvalidInput, "`data`", remedy):
+        runner.logits([3], inputs)
+
+
 def test_members_agree_by_their_mean_probability():
     one = torch.tensor([[4.0, 0.0, 0.0]])
     other = torch.tensor([[0.0, 3.0, 0.0]])
@@ -171,6 +213,11 @@ def test_rows_are_counted_over_all_data(store):
     for run in (lambda: runner.logits([3], bad, 512), lambda: runner.score(3, bad, row=512)):
         with refuses(InvalidInput, "`batch`", "row 519"):
             run()
+
+
+def test_networks_are_on_the_device_that_is_given(store):
+    runner = Runner(small_network(), [store], EPOCHS, device=torch.device("meta"))
+    assert runner.device.type == "meta"
 
 
 def test_a_network_without_weights_is_refused(store):

@@ -9,12 +9,13 @@ from torch import nn
 
 from snapsure import AES, MCDropout, Predictor, SnapshotStore, score
 from snapsure.errors import InvalidInput
+from snapsure.networks import _runner, _ways
 from snapsure.networks._data import Rows
 from snapsure.networks._runner import Runner
 from snapsure.networks._ways import WAYS, choose_way, make_form
 from snapsure.training._targets import Targets
 from tests.support.refusals import refuses
-from tests.support.ways import Slow, X, network, record, slow_network
+from tests.support.ways import Slow, X, network, record, slow_network, wait
 
 EPOCHS = (1, 2, 3)
 
@@ -82,7 +83,42 @@ def hooked():
     return nn.Sequential(convolution, norm, relu)
 
 
+class Shares(nn.Module):
+    """Calls one linear layer twice, and a ReLU after the second call."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.relu = nn.Linear(8, 8), nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(self.linear(self.linear(x)))
+
+
+class Reads(nn.Module):
+    """Reads what a linear layer gives beside its ReLU."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.relu = nn.Linear(8, 8, bias=False), nn.ReLU()
+
+    def forward(self, x):
+        x = self.linear(x)
+        return self.relu(x) + x
+
+
+class Named(ReadTwice):
+    """Has a convolution under two names, and calls it by the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.same = self.convolution
+
+    def forward(self, x):
+        return self.relu(self.norm(self.same(x)))
+
+
 NETWORKS = {
+    "two names": (Named, 0),
     "plain": (lambda: nn.Sequential(*block()), 0),
     "in place": (lambda: nn.Sequential(*block(inplace=True), *block(inplace=True)), 0),
     "strides, groups": (lambda: nn.Sequential(*block(stride=2, groups=3, bias=False)), 0),
@@ -91,6 +127,12 @@ NETWORKS = {
     "read twice": (ReadTwice, 1),
     "called twice": (CalledTwice, 1),
     "hooked": (hooked, 1),
+    "linear": (
+        lambda: nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 8), nn.ReLU(True)),
+        0,
+    ),
+    "linear, called twice": (Shares, 0),
+    "linear, read twice": (Reads, 0),
     "no statistics": (
         lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3, track_running_stats=False)),
         1,
@@ -110,17 +152,25 @@ def test_every_form_gives_the_same_logits(name, way):
     torch.testing.assert_close(form(X), expected, rtol=0, atol=1e-5 * scale)
     if way == "fused":  # nothing is folded that something else reads, or that a hook watches
         assert sum(isinstance(layer, nn.BatchNorm2d) for layer in form.modules()) == norms
+    hooks = [sum(len(m._forward_hooks) for m in one.modules()) for one in (form, model)]
+    assert hooks[0] == hooks[1]
     assert [*model.modules()] == before
     assert torch.equal(model(X), expected)
 
 
 @pytest.mark.parametrize("asks", ["item", "tolist", "numpy", "__bool__", "__float__"])
 @torch.inference_mode()
-def test_a_network_that_runs_by_values_is_not_fused(asks):
+def test_a_network_that_runs_by_values_has_only_its_linear_layers_packed(asks):
     Branches.asks = lambda self, x: np.min(getattr((x - 5).max() > 0, asks)())
     model = network(Branches())
-    assert make_form(model, "fused", lambda module: module(X[:2]), model(X[:2])) is None
-    assert make_form(model, "channels_last", lambda module: module(X[:2]), model(X[:2]))
+    form = make_form(model, "fused", lambda module: module(X[:2]), model(X[:2]))
+    kinds = [type(layer) for layer in form.modules()]
+    assert nn.BatchNorm2d in kinds
+    assert nn.ReLU in kinds
+    assert (nn.Linear in kinds) != torch.backends.mkldnn.is_available()
+    far = X * 20  # the other branch
+    torch.testing.assert_close(form(far), model(far), rtol=1e-5, atol=1e-4)
+    assert (model[0].convolution(far) > 5).any()
 
 
 @torch.inference_mode()
@@ -133,8 +183,9 @@ def test_what_a_network_writes_before_a_normalisation_stays_before_it():
 
 
 @torch.inference_mode()
-def test_a_fused_relu_hides_no_nan():
-    model = network(*block())
+@pytest.mark.parametrize("layers", [block, lambda: (nn.Linear(8, 8), nn.ReLU())])
+def test_a_fused_relu_hides_no_nan(layers):
+    model = network(*layers())
     form = make_form(model, "fused", lambda module: module(X), model(X))
     apart = any(isinstance(layer, nn.ReLU) for layer in form.modules())
     assert apart != torch.backends.mkldnn.is_available()
@@ -146,7 +197,13 @@ def test_a_fused_relu_hides_no_nan():
 @torch.inference_mode()
 def test_other_logits_and_failures_make_no_form():
     model = network(*block())
-    assert make_form(model, "fused", lambda module: module(X), model(X) * 1.001) is None
+    for scale in (1e-3, 1, 1e3):
+
+        def run(module, scale=scale):
+            return module(X) * scale
+
+        assert make_form(model, "fused", run, run(model) * 1.001) is None
+        assert make_form(model, "fused", run, run(model)) is not None
 
     class Views(nn.Module):
         def forward(self, x):
@@ -170,10 +227,36 @@ def test_the_fastest_way_is_chosen_where_there_is_work(slow):
 
     assert choose_way(slow, run, passes=10_000) in WAYS[1:]
     assert choose_way(slow, run, passes=10) == "eager"
+    assert choose_way(nn.Sequential(*slow[:-1]), run, passes=10_000) in WAYS[1:]  # no linear layer
     Slow.slow_eager = False
     assert choose_way(slow, run, passes=10_000) == "eager"
-    linear = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
-    assert choose_way(linear, run, passes=10_000) == "eager"
+
+
+@pytest.mark.parametrize(("seconds", "is_worth_it"), [(0.85, True), (0.95, False)])
+def test_a_form_is_chosen_where_it_saves_a_tenth(slow, monkeypatch, seconds, is_worth_it):
+    def measure(run, module, clock):
+        return 0.02 * (1 if module is slow else seconds)
+
+    monkeypatch.setattr(_ways, "_seconds", measure)
+    way = choose_way(slow, lambda module: module(X[:2]).detach(), passes=10_000)
+    assert (way != "eager") == is_worth_it
+
+
+@torch.inference_mode()
+def test_linear_layers_alone_can_be_fused_where_onednn_is():
+    class Waits(nn.Module):
+        """Takes a while unless its layer is packed."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 4)
+
+        def forward(self, x):
+            wait(0.02 if type(self.linear) is nn.Linear else 0)
+            return self.linear(x)
+
+    way = choose_way(Waits(), lambda module: module(X[:, 0, 0]), passes=1_000)
+    assert way == ("fused" if torch.backends.mkldnn.is_available() else "eager")
 
 
 @pytest.fixture
@@ -217,7 +300,23 @@ def test_a_batch_that_a_form_does_not_take_runs_eagerly(slow, store):
         shutil.rmtree(store.path, ignore_errors=True)  # the first refusal has read it
 
 
-def test_inputs_of_several_tensors_stay_eager(slow, store):
+@pytest.mark.parametrize(("rows", "measured"), [(999, []), (5_000, [5]), (100_000, [16])])
+def test_ways_are_measured_on_a_thousandth_of_the_work(slow, store, monkeypatch, rows, measured):
+    found = []
+
+    def choose(module, run, passes):
+        found.append((len(run(module)), passes))
+        return "eager"
+
+    monkeypatch.setattr(_runner, "choose_way", choose)
+    runner = Runner(slow, [store], EPOCHS, way=None, rows=rows)
+    runner.load([3])
+    runner.logits([3], X)
+    assert found == [(count, rows / count) for count in measured]
+    assert runner.way == "eager"
+
+
+def test_inputs_by_name_run_in_the_fastest_way_too(slow, store):
     class Named(nn.Sequential):
         def forward(self, image):
             return super().forward(image)
@@ -225,8 +324,8 @@ def test_inputs_of_several_tensors_stay_eager(slow, store):
     runner = Runner(Named(*slow), [store], EPOCHS, way=None)
     runner.load([3])
     logits = runner.logits([3], {"image": X})[0]
-    assert runner.way == "eager"
-    assert torch.equal(logits, eager_logits(slow, store, 3))
+    assert runner.way in WAYS[1:]
+    torch.testing.assert_close(logits, eager_logits(slow, store, 3), rtol=1e-5, atol=1e-6)
 
 
 def files_of(folder):

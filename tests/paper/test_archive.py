@@ -91,6 +91,15 @@ def test_experiment_there_and_back(tmp_path):
     read = Experiment.open(tmp_path)
     assert (read.about, read.ensembles) == (facts, {})
     assert len(read.tables) == 2
+    assert not [*tmp_path.glob("ensemble*")]
+
+
+def test_an_experiment_that_is_not_yet_written_whole_is_none(tmp_path):
+    Experiment(about(1), [simulated()]).save(tmp_path)
+    with pytest.raises(AttributeError):
+        Experiment(about(1), [None]).save(tmp_path)  # it stops at this table
+    with refuses(InvalidInput, "--from", f"got none in {tmp_path}"):
+        Experiment.open(tmp_path)
 
 
 def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
@@ -131,18 +140,20 @@ def test_a_score_may_be_of_some_networks(tmp_path):
         for name, rows in tabulate_motivation(read).content.items()
     }
     assert seeds == {"softmax": [[3], [5]], "nn_distance": [[5]], "mc_dropout": [[5]]}
-    both = Experiment(about(1, seeds=[1]), [table], apart={0: near}).beside(read)
-    assert [*both.of("nn_distance")] == [5, 1]
+    third = Experiment(about(1, seeds=[1]), [table], apart={0: near})
+    assert [*third.beside(read).of("nn_distance")] == [5, 1]
+    assert [*read.beside(third).of("nn_distance")] == [1, 5]
 
 
 def test_networks_of_two_machines_become_one_experiment(tmp_path):
     table, other = simulated(), simulated(1)
-    recipe = {"drop": (1, 2)}
+    recipe = {"drop": (1, 2), "batch": 3}
     facts = about(recipe=recipe, networks=[["a"], ["b"]])
     Experiment(facts, [table, table], {(0, 1): table}).save(tmp_path)
     earlier = Experiment.open(tmp_path)
     # What was trained before archives had a precision was trained in full.
-    mine = about(recipe=recipe, seeds=[4], networks=[["c"]], precision="32-true")
+    same = {"batch": 3, "drop": (1, 2)}
+    mine = about(recipe=same, seeds=[4], networks=[["c"]], precision="32-true")
     ours = Experiment(mine, [other])
     both = ours.beside(earlier)
     both.save(tmp_path)
@@ -155,7 +166,7 @@ def test_networks_of_two_machines_become_one_experiment(tmp_path):
         Experiment.open(tmp_path)
     for wrong in (
         Experiment({**mine, "seeds": [1]}, [table]),
-        Experiment({**mine, "recipe": {"drop": (1, 3)}}, [table]),
+        Experiment({**mine, "recipe": {**recipe, "drop": (1, 3)}}, [table]),
         Experiment({**mine, "precision": "bf16-mixed"}, [table]),
     ):
         other = f"d at scale s in {wrong.about['precision']}, seeds {wrong.seeds[0]}"

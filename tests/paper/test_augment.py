@@ -64,6 +64,12 @@ def test_rotations_turn_by_at_most_the_degrees_asked():
     assert torch.allclose(maps[:, :, :2] @ maps[:, :, :2].mT, torch.eye(2).expand(500, 2, 2))
 
 
+def test_a_cut_that_is_turned_stays_a_square():
+    """A quarter of the area has half of the side, along both of its directions."""
+    maps = Augmentation(degrees=15, area=(0.25, 0.25)).maps(100, generator(), 32)[:, :, :2]
+    assert torch.allclose(maps.mT @ maps, 0.25 * torch.eye(2).expand(100, 2, 2), atol=1e-6)
+
+
 def test_crops_lie_inside_and_have_the_area_asked():
     area = (0.08, 1.0)
     maps = Augmentation(flip=False, area=area, stretch=4 / 3).maps(2000, generator(), 32)
@@ -73,6 +79,15 @@ def test_crops_lie_inside_and_have_the_area_asked():
     assert (maps[:, 1, 2].abs() + high).max() <= 1 + 1e-6
     assert (wide / high).max() <= 4 / 3 + 1e-5
     assert (wide / high).min() >= 3 / 4 - 1e-5
+    # Each reaches almost as far as it may: area, ratio, and place, of cuts that leave some room.
+    assert (wide * high).min() < 0.1
+    assert (wide * high).max() > 0.9
+    assert (wide / high).min() < 0.77
+    assert (wide / high).max() > 1.3
+    for place, side in ((maps[:, 0, 2], wide), (maps[:, 1, 2], high)):
+        share = (place / (1 - side))[side < 0.9]
+        assert share.min() < -0.95
+        assert share.max() > 0.95
 
 
 def test_size_of_what_comes_out(images):

@@ -14,6 +14,7 @@ from snapsure.errors import InvalidInput
 from snapsure.paper import data
 from tests.support.datasets import png, write_parquet
 from tests.support.processes import forked
+from tests.support.refusals import refuses
 from tests.support.tiny import TEST, TRAIN
 
 LAYOUTS = {
@@ -52,6 +53,8 @@ def test_parquet_in_the_hubs_layout(name, tmp_path):
 def test_pixels_are_those_of_the_files(cifar):
     images = data.load("cifar10", "test", cifar)
     assert len(images) == TEST
+    assert len(images.first(5)) == len(images.first(5).pixels) == 5
+    assert len(images.first(None)) == TEST
     digits = load_digits()
     for row in (0, TEST - 1):
         file = io.BytesIO(png(digits.images[TRAIN + row]))
@@ -68,12 +71,14 @@ def test_images_in_folders_numbered_by_those_of_train(tmp_path, monkeypatch):
             place.mkdir(parents=True)
             pixels = np.full((300, 500, 3), 40 * i, dtype=np.uint8)
             pixels[:, :100] = 255  # outside of the middle square
+            pixels = pixels.swapaxes(0, 1) if i == 2 else pixels  # one is higher than wide
             Image.fromarray(pixels).save(place / f"{wnid}_1.JPEG")
             (place / "notes.txt").write_text("not an image")
     images = data.load("imagenet-1k", "test", tmp_path)
     assert images.pixels.shape == (2, 256, 256, 3)
     assert images.labels.tolist() == [1, 2]  # n02 and n03 of n01, n02, n03
     assert images.pixels.float().mean(dim=(1, 2, 3)).round().tolist() == [0, 80]
+    assert data.load("imagenet-1k", "train", tmp_path).labels.tolist() == [0, 1, 2]
     (tmp_path / "val" / "n04").mkdir()
     with pytest.raises(InvalidInput, match=r"/val must hold .* the 3 classes .*got 3 folders"):
         data.load("imagenet-1k", "test", tmp_path)
@@ -82,6 +87,7 @@ def test_images_in_folders_numbered_by_those_of_train(tmp_path, monkeypatch):
 def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
     write_parquet(tmp_path / "train.parquet", 0, 25)
     monkeypatch.setattr(data, "_CHUNK", 10)
+    monkeypatch.setenv("SNAPSURE_CACHE", str(tmp_path / "cache"))
     decoded = []
     whole = data._decode_image
 
@@ -95,6 +101,9 @@ def test_decoded_once_and_after_a_stop_only_the_rest(tmp_path, monkeypatch):
     stop = 15
     with pytest.raises(KeyboardInterrupt):
         data.load("cifar10", "train", tmp_path)
+    (partial,) = (tmp_path / "cache").glob("*/pixels.npy")
+    with partial.open("ab") as file:  # the second chunk, but for its last bytes
+        file.write(bytes(10 * 32 * 32 * 3 - 50))
     decoded.clear()
     stop = 100
     told = []
@@ -147,14 +156,57 @@ def test_two_processes_decode_one_after_the_other(cifar, tmp_path):
     assert sums == [int(data.load("cifar10", "train", cifar).pixels.sum())] * 2
 
 
-def test_labels_out_of_range(tmp_path):
+@pytest.mark.parametrize(
+    ("labels", "got"), [([-1, 0, 1], "got -1 … 1"), ([0, 1, 10], "got 0 … 10")]
+)
+def test_labels_out_of_range(tmp_path, labels, got):
     write_parquet(tmp_path / "test.parquet", 0, 3)
     from pyarrow import parquet
 
     table = parquet.read_table(tmp_path / "test.parquet")
-    parquet.write_table(table.set_column(1, "label", [[-1, 0, 1]]), tmp_path / "test.parquet")
-    with pytest.raises(InvalidInput, match=r"labels of cifar10 must be 0 … 9, got -1 … 1"):
+    parquet.write_table(table.set_column(1, "label", [labels]), tmp_path / "test.parquet")
+    with refuses(InvalidInput, "labels of cifar10 must be 0 … 9", got):
         data.load("cifar10", "test", tmp_path)
+
+
+def test_the_hubs_images_are_those_of_its_files(cifar, tmp_path, monkeypatch):
+    """As bytes, or as a path."""
+    import datasets
+
+    digits = load_digits()
+    (tmp_path / "0.png").write_bytes(png(digits.images[0]))
+    images = [{"bytes": None, "path": str(tmp_path / "0.png")}]
+    images += [{"bytes": png(digits.images[i]), "path": None} for i in range(1, 8)]
+    table = datasets.Dataset.from_dict(
+        {"img": images, "label": digits.target[:8].tolist()},
+        datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")}),
+    )
+    asked = []
+
+    def load(*args, split):
+        asked.append((*args, split))
+        return table
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    found, wanted = data.load("cifar10", "train"), data.load("cifar10", "train", cifar).first(8)
+    assert asked == [("uoft-cs/cifar10", None, "train")]
+    assert torch.equal(found.pixels, wanted.pixels)
+    assert torch.equal(found.labels, wanted.labels)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OSError("no route\nto it"), "no route"), (TimeoutError(), "TimeoutError")],
+)
+def test_an_error_of_the_hub_is_named(monkeypatch, error, reason):
+    import datasets
+
+    def fail(*args, **options):
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with refuses(InvalidInput, "`dataset` cifar10", f"({reason})", "--data"):
+        data.load("cifar10", "train")
 
 
 def test_offline_it_says_what_to_fetch_and_where_to_put_it(monkeypatch):

@@ -3,6 +3,8 @@
 import io
 import math
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import wordfreq
 from rich.console import Console
 from typer.main import get_command
 
-from snapsure import Predictor, ScoreTable, SnapshotStore
+from snapsure import AES, Predictor, ScoreTable, SnapshotStore, eaurc
 from snapsure.cli import app
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import choose
@@ -43,6 +46,21 @@ def test_the_words_are_real_and_cut_once():
     assert row[1, :2].tolist() == [1, ord("a")]
 
 
+def test_words_are_of_the_most_frequent_and_of_the_language_where_they_are_so():
+    """Brute force over the lists of all languages."""
+    lists = [wordfreq.get_frequency_dict(code, wordlist="small") for code in words.LANGUAGES]
+    most = {}
+    for each in lists:
+        for word in filter(str.isalpha, each):
+            if len(word) >= 3:
+                most[word] = max(most.get(word, 0), each[word])
+    drawn = [*zip(*(np.concatenate(pair) for pair in zip(*words.load(), strict=True)), strict=True)]
+    for word, _, label in drawn:
+        assert lists[label][word] == most[word]
+    rarest = min(most[word] for word, *_ in drawn)
+    assert sum(frequency > rarest for frequency in most.values()) < 70_000
+
+
 def test_a_word_is_its_first_twelve_letters_and_other_scripts_are_one_letter():
     assert words.spell(["abcdefghijklm"]).tolist() == [[ord(letter) for letter in "abcdefghijkl"]]
     assert words.spell(["\u017f\u0180"])[0, :3].tolist() == [0x17F, 1, 0]  # the last Latin letter
@@ -60,22 +78,35 @@ def test_the_network_of_words_is_small():
 
 
 def test_words_are_learned_in_batches_of_a_hundred_at_a_rate_that_falls_to_0(monkeypatch):
-    rates, recorded = [], []
+    rates, recorded, weights = [], [], []
 
     class Watched(torch.optim.AdamW):
         def step(self, closure=None):
             (group,) = self.param_groups
             rates.append(group["lr"])
             assert group["weight_decay"] == 0.01
+            # An offset's gradient is a mean of p − 1 or p, over one batch: never beyond 1.
+            assert 0 < group["params"][-1].grad.abs().max() <= 1
             return super().step(closure)
 
     monkeypatch.setattr(torch.optim, "AdamW", Watched)
     monkeypatch.setattr(words, "EPOCHS", 4)
-    some = words.Words(np.array(["abc"] * 250), np.ones((250, 12), np.int64), np.arange(250) % 10)
-    words.train(some, 0, lambda model, epoch: recorded.append((epoch, model.training)))
+    some = words.Words(np.array(["abc"] * 250), np.ones((250, 12), np.int64), np.zeros(250, int))
+
+    def record(model, epoch):
+        recorded.append((epoch, model.training))
+        weights.append(model[-1].weight.detach().clone())
+        model.eval()  # as one does who looks at it
+
+    words.train(some, 0, record)
     cosine = [0.005 * (1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(4)]
     assert rates == pytest.approx(np.repeat(cosine, 3).tolist())  # 250 are three batches
     assert recorded == [(epoch, True) for epoch in (1, 2, 3, 4)]
+    for seed in (0, 1):
+        words.train(some, seed, record)
+    first, again, other = weights[3::4]
+    assert torch.equal(again, first)
+    assert not torch.equal(other, first)
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +126,11 @@ def short(tmp_path_factory):
     return folder, output.getvalue(), said
 
 
-def in_this_process(one_seed, folder, seeds, *rest):
+def in_this_process(one_seed, folder, seeds, stores, total, console):
     """What is patched here is not patched in another process."""
-    return [one_seed(folder, seed) for seed in seeds]
+    paths = [one_seed(folder, seed) for seed in seeds]
+    assert sum(len([*store.rglob("epoch-*.safetensors")]) for store in stores) == total
+    return paths
 
 
 def test_it_runs_end_to_end(short):
@@ -105,12 +138,51 @@ def test_it_runs_end_to_end(short):
     for seed in (0, 1):
         assert SnapshotStore(folder / "snapshots" / f"seed-{seed}").epochs == [1, 2, 3, 4, 5]
         assert ScoreTable.open(folder / f"scores-{seed}").y_hat.size == 4000
-    assert "1,500 words to train on, 4,000 others" in said[0]
-    assert str(folder / "report.html") in said[-1]
+    facts = [
+        "1,500 words to train on, 4,000 others",
+        "2 networks trained, 5 snapshots",
+        "the first network",
+        str(folder / "predictor"),
+        str(folder / "report.html"),
+    ]
+    assert [fact in line for fact, line in zip(facts, said, strict=True)] == [True] * 5
     for word in ("final softmax", "AES", "LES (3 passes)", "at most 30%", "2,000 other words"):
         assert word in text
     assert text.count(" right with probability ") == len(demo.ASKED)
     assert "│ AES " in text  # names are aligned left
+    gains = []
+    for seed in (0, 1):
+        table = ScoreTable.open(folder / f"scores-{seed}")
+        table = table.rows(demo.halve(table.y_hat.size)[0])
+        ours, base = AES().confidence(table), table.kappa("softmax")[-1]
+        gains.append(100 * (1 - eaurc(ours, table.errors) / eaurc(base, table.errors)))
+    (row,) = (line for line in text.splitlines() if "│ AES " in line)
+    assert row.replace("−", "-").split("│")[-2].split() == [f"{gain:+.0f}" for gain in gains]
+
+
+def test_what_an_earlier_run_has_trained_is_kept(short, tmp_path, monkeypatch, capsys):
+    folder, *_ = short
+    for name in ("TRAIN", "TEST", "EPOCHS"):
+        monkeypatch.setattr(words, name, {"TRAIN": 1500, "TEST": 4000, "EPOCHS": 5}[name])
+    monkeypatch.setattr(demo, "EPOCHS", 5)
+    whole = SnapshotStore(folder / "snapshots" / "seed-0")
+    shutil.copytree(whole.path, tmp_path / "snapshots" / "seed-0")
+    broken = SnapshotStore(tmp_path / "snapshots" / "seed-0")
+    broken.rewind(3)  # as if it had been killed
+    demo.score_seed(tmp_path, 0)
+    assert [broken.sha256(epoch) for epoch in range(1, 6)] == [
+        whole.sha256(epoch) for epoch in range(1, 6)
+    ]
+
+    def fail(*args):
+        raise AssertionError("nothing is left to train")
+
+    monkeypatch.setattr(demo, "train", fail)
+    assert demo.score_seed(tmp_path, 0) == tmp_path / "scores-0"
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(demo, "run_side_by_side", fail)
+    with pytest.raises(AssertionError, match="nothing is left"):  # the folder is taken again
+        demo.run(folder, Console(file=io.StringIO()), str)
 
 
 def test_it_ends_with_commands_that_exist(short):
@@ -122,6 +194,13 @@ def test_it_ends_with_commands_that_exist(short):
     for name, rest in shown:
         known = {option for each in commands.commands[name].params for option in each.opts}
         assert {*re.findall(r"--[\w-]+", rest)} <= known, name
+        assert "--out " in rest  # which ends each line: it is not broken
+    output = io.StringIO()
+    demo._print_next(Path("my [b]demo"), Console(file=output, width=40))
+    (line,) = (
+        line for line in output.getvalue().splitlines() if "--out" in line and "demo " in line
+    )
+    assert shlex.split(line)[-1] == "my [b]demo"
 
 
 @pytest.mark.parametrize(
@@ -195,9 +274,9 @@ def test_what_is_deployed_is_what_answers(short):
     predictor = Predictor.load(folder / "predictor", words.network())
     said = predictor(words.spell(demo.ASKED))
     names = list(words.LANGUAGES.values())
-    for word, label, confidence, _ in zip(demo.ASKED, *said, strict=True):
+    for word, label, confidence, accepted in zip(demo.ASKED, *said, strict=True):
         line = f"  {word:16} {names[label]:8} right with probability {confidence:4.0%}: "
-        assert line in text
+        assert line + ("accept" if accepted else "send") in text
     output = io.StringIO()
     demo.answer(folder, ["weather", "[b]old"], Console(file=output, width=100))
     assert [line.split()[0] for line in output.getvalue().splitlines()] == ["weather", "[b]old"]

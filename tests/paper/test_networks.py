@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from snapsure.paper.networks import Pixels, PlaneByPlane, Whitening, quick, resnet18, vgg16
+from snapsure.paper.networks import (
+    Pixels,
+    PlaneByPlane,
+    Residual,
+    Whitening,
+    quick,
+    resnet18,
+    vgg16,
+)
 
 
 def weights(network):
@@ -76,6 +84,15 @@ def test_whitening_makes_patches_uncorrelated_and_loses_nothing():
     assert torch.allclose(moments, torch.eye(12), atol=0.02)  # the smallest variances are damped
     assert torch.equal(found[:, 12:], -found[:, :12])
     assert [p.requires_grad for p in layer.parameters()] == [False, True]
+    layer.fit(torch.ones(5, 3, 4, 4))  # of patches that are all alike
+    assert layer.weight.isfinite().all()
+
+
+def test_a_residual_block_adds_to_its_input():
+    block = Residual(4, 4, stride=1).eval()
+    nn.init.zeros_(block.body[-1].weight)  # nothing to add
+    x = torch.randn(2, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(block(x), x.clamp(min=0))
 
 
 def test_a_convolution_of_quick_begins_by_handing_its_input_through():
@@ -136,3 +153,4 @@ def test_pixels_normalise_cut_and_lie_channels_last():
     means, deviations = torch.tensor([10.0, 20, 30]), torch.tensor([1.0, 2, 4])
     assert torch.equal(result, (middle - means.view(3, 1, 1)) / deviations.view(3, 1, 1))
     assert result.is_contiguous(memory_format=torch.channels_last)
+    assert "size=2" in repr(layer)

@@ -1,23 +1,28 @@
 """The whole way by its commands, as real processes, on a recipe of seconds."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from snapsure import Ensemble, ScoreTable, SnapshotStore, score
+from snapsure.errors import InvalidInput
 from snapsure.paper import recipes
 from snapsure.paper.archive import Experiment
-from snapsure.paper.run import Study, score_one
+from snapsure.paper.run import Study, score_one, train_one
 from snapsure.paper.train import build, open_logits
 from snapsure.scoring._recorded import score_recorded
+from snapsure.training._epochs import launch_fabric
 from tests.support import processes
+from tests.support.refusals import refuses
 from tests.support.tiny import TEST, TINY
 from tests.support.trainings import load_parts
 
@@ -124,7 +129,7 @@ def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
 
 def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
     folder, _, _ = done
-    how = replace(TINY, neighbours_every=3, passes=None)
+    how = replace(TINY, neighbours_every=2, passes=None)
     monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu", how)
     lines = []
     tables = score_one(
@@ -133,10 +138,10 @@ def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
     assert lines == ["seed 0: scoring 2 snapshots (nn_distance)"]
     assert [(table.names, table.epochs.tolist()) for table in tables] == [
         (["softmax"], [1, 2, 3, 4]),
-        (["nn_distance"], [1, 4]),
+        (["nn_distance"], [2, 4]),
     ]
     every = ScoreTable.open(folder / "mine" / "seed-0" / "scores")
-    assert np.array_equal(tables[1].kappa("nn_distance"), every.kappa("nn_distance")[[0, 3]])
+    assert np.array_equal(tables[1].kappa("nn_distance"), every.kappa("nn_distance")[[1, 3]])
 
 
 def test_softmax_alone_takes_every_table_that_is_whole(done, cifar, tmp_path, monkeypatch):
@@ -182,6 +187,7 @@ def test_what_cannot_stand_beside_is_refused_before_it_trains(done, cifar, tmp_p
         assert not (tmp_path / "other" / "seed-1").exists()
     more = run(*options, "--seed", 2, "--out", tmp_path / "more", "--softmax-only", "--beside",
                folder / "mine" / "results", cwd=folder)  # fmt: skip
+    assert "the ensemble of" not in more.stderr  # of one network there is none
     both = Experiment.open(tmp_path / "more" / "results")
     assert both.seeds == [0, 1, 2]
     assert [*both.ensembles] == [(0, 1)]
@@ -206,6 +212,27 @@ def test_another_recipe_is_refused_where_one_is_finished(done, cifar):
     result = run("train", *options, "--out", "mine", cwd=folder, status=2)
     (folder / "kept.json").rename(folder / "mine" / "study.json")
     assert "mine/seed-0 must hold a training of the same recipe" in result.stderr
+
+
+def test_a_finished_training_of_another_recipe_is_refused(done, cifar, monkeypatch):
+    """Of as many epochs: the recipe tells them apart."""
+    monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu", replace(TINY, learning_rate=0.2))
+    study, fabric = Study("cifar10", "cpu", done[0] / "mine", cifar), launch_fabric("cpu")
+    with refuses(InvalidInput, study.folder(0), "training of the same recipe"):
+        train_one(study, 0, load_parts(cifar), fabric, str)
+
+
+def test_decoding_is_reported_now_and_then_and_at_its_end(monkeypatch):
+    def load(name, part, folder, report):
+        for count in (1000, 99_000, 100_000, 101_000, 150_000):
+            report(count, 150_000)
+
+    lines = []
+    monkeypatch.setattr("snapsure.paper.data.load", load)
+    Study("cifar10", "cpu", Path("out")).load(lines.append)
+    assert [re.findall(r"[\d,]+ of|train|test", line) for line in lines] == [
+        [count, part] for part in ("train", "test") for count in ("100,000 of", "150,000 of")
+    ]
 
 
 def test_two_processes_one_outcome(cifar, tmp_path):

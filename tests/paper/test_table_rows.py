@@ -65,9 +65,43 @@ def test_ours_is_times_a_thousand_with_its_interval(shown):
     assert rows[1][4] == expected
 
 
+def test_the_gain_of_each_network_is_listed_where_there_are_several(shown):
+    content, rows = shown["table1"].content, shown["table1"].table.rows
+    listed = [row for row in rows if row[1].startswith("gain of each")]
+    several = [part for part in content.values() if part["networks"] > 1]
+    assert len(listed) == len(several) == 3
+    for row, part in zip(listed, several, strict=True):
+        for cell, k in zip(row[3:], ("k10", "k30", "k50"), strict=True):
+            assert cell.replace("−", "-") == " ".join(f"{gain:+.1f}" for gain in part[k]["gains"])
+    content, rows = shown["table3"].content, shown["table3"].table.rows
+    for row, part in zip(rows, content.values(), strict=True):
+        gains = " ".join(f"{gain:+.1f}" for gain in part.get("gains", []))
+        assert row[5].replace("−", "-") == gains
+
+
+def test_of_one_network_there_are_no_gains_of_each_and_no_errors(experiment):
+    about = {**experiment.about, "networks": experiment.about["networks"][:1]}
+    alone = Experiment(about, [network(0)])
+    made = tables.compute(alone, ["table1", "table3", "table4"])
+    assert not [row for row in made["table1"].table.rows if row[1].startswith("gain of each")]
+    assert {row[5] for row in made["table3"].table.rows} == {""}
+    assert made["table4"].table.rows == []
+    assert "one training has none" in made["table4"].table.title
+
+
+def test_a_name_stands_in_the_first_of_its_rows(shown):
+    first = [row[0] for row in shown["table3"].table.rows]
+    assert first == ["softmax", *[""] * (len(first) - 1)]
+    firsts = [row[0] for row in shown["motivation"].table.rows]
+    assert firsts == ["softmax", "", "mc_dropout_variance", "", "mc_dropout", "", "ensemble"]
+    assert "12 epochs" in shown["motivation"].table.title
+
+
 def test_every_table_has_all_its_cells(shown):
     for name, part in shown.items():
         assert {len(row) for row in part.table.rows} == {len(part.table.heads)}, name
+        texts = [column.text for column in part.table.columns]
+        assert texts == [True, True, *[False] * (len(texts) - 2)]
 
 
 def test_a_terminal_shows_every_number_of_many_networks(experiment):
@@ -88,17 +122,22 @@ def test_a_title_says_which_k_ask_for_more_snapshots_than_there_are():
     about = {"dataset": "cifar100", "scale": "cpu-full", "networks": [history]}
     epochs, rng = np.arange(1, 55), np.random.default_rng(0)
     kappa, y = rng.random((54, 90)), rng.integers(0, 2, 90)
-    every = ScoreTable({"softmax": kappa}, np.zeros((54, 90), int), y, epochs=epochs)
-    some = ScoreTable({"nn_distance": kappa[2::3]}, np.zeros((18, 90), int), y, epochs=epochs[2::3])
-    for apart, note in (
-        ({}, "k=50 averages the 34 snapshots there are"),
+
+    def scored(name, at):
+        return ScoreTable({name: kappa[at]}, np.zeros((54, 90), int)[at], y, epochs=epochs[at])
+
+    every, some = scored("softmax", slice(None)), scored("nn_distance", slice(2, None, 3))
+    for table, apart, note in (
+        (every, {}, "k=50 averages the 34 snapshots there are"),
+        (scored("softmax", slice(48)), {}, "k=50 averages the 30 snapshots there are"),
         (
+            every,
             {0: some},
             "k=50 averages the 34 snapshots there are of softmax; k=30 and k=50 average the 12 "
             "snapshots there are of nn_distance",
         ),
     ):
-        shown = tables.compute(Experiment(about, [every], apart=apart), ["table1"])["table1"]
+        shown = tables.compute(Experiment(about, [table], apart=apart), ["table1"])["table1"]
         title = "Table 1: E-AURC ×10³ of AES (cifar100, scale cpu-full, one network)"
         assert shown.table.title == f"{title}; {note}"
 

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.support.trainings import CODE, hash_snapshots, load_parts, train_alon
 
 pytestmark = pytest.mark.slow
 
+STILL = Augmentation(flip=False)
 PUBLISHED = sorted((Path(__file__).parents[2] / "results").glob("cifar*/experiment.json"))
 
 
@@ -80,6 +82,7 @@ def test_the_papers_recipes():
     assert (resnet.network, resnet.epochs, resnet.batch) == ("resnet18", 90, 256)
     assert (resnet.learning_rate, resnet.drop_every, resnet.drop) == (0.1, 30, 0.1)
     assert (vgg.width, vgg.dropout, vgg.warm_up, vgg.parts) == (64, (0.3, 0.4, 0.5), 0, 1)
+    assert [vgg.nesterov, resnet.nesterov] == [False, False]
     assert vgg.augmentation == Augmentation(flip=True, degrees=15, shift=0.1)
     digits = recipes.find_recipe("svhn", "paper")
     assert digits == replace(vgg, augmentation=replace(vgg.augmentation, flip=False))
@@ -100,6 +103,8 @@ def test_the_papers_recipes():
     assert (small.width, small.images) == (vgg.width // 4, 50_000 // 5)
     assert (small.epochs, small.batch, small.drop_every, small.drop) == (60, 128, 10, 0.5)
     assert (small.dropout, small.learning_rate) == ((0.0, 0.0, 0.1), 0.05)
+    with pytest.raises(InvalidInput, match=r"`dataset` must be .*cifar10.*, got 'mnist'"):
+        recipes.find_recipe("mnist", "paper")
     with pytest.raises(InvalidInput, match=r"`scale` must be .*paper.*cpu-full.*, got 'huge'"):
         recipes.find_recipe("cifar10", "huge")
     with pytest.raises(InvalidInput, match=r"`scale` must be paper for imagenet-1k, got 'cpu'"):
@@ -126,20 +131,69 @@ def test_the_rate_grows_in_the_warm_up_and_then_falls_in_steps():
         assert (drops, rates[-1]) == (times, 0.1 / 2**times)
 
 
-def test_the_parts_of_a_pass_are_an_epoch_each():
-    """Two halves see each image of a pass once; the next pass is in another order."""
-    n, recipe = 150, replace(TINY, parts=2, epochs=4)
-    seen = [torch.cat(draw_batches(recipe, n, 0, epoch)) for epoch in range(1, 5)]
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_the_parts_of_a_pass_are_an_epoch_each(parts):
+    """All parts see each image of a pass once; the next pass is in another order."""
+    n, recipe = 150, replace(TINY, parts=parts, epochs=2 * parts)
+    seen = [torch.cat(draw_batches(recipe, n, 0, epoch)) for epoch in range(1, 2 * parts + 1)]
     used = n // recipe.batch * recipe.batch
-    for first, second in (seen[:2], seen[2:]):
-        both = torch.cat([first, second])
-        assert len(both) == used == len(both.unique())
-        assert abs(len(first) - len(second)) <= recipe.batch
-    assert not torch.equal(seen[0], seen[2])
-    whole = draw_batches(replace(recipe, parts=1), n, 0, 3)
-    assert torch.equal(torch.cat(whole), torch.cat(seen[2:]))
+    for one in (seen[:parts], seen[parts:]):
+        assert len(torch.cat(one)) == used == len(torch.cat(one).unique())
+        assert max(map(len, one)) - min(map(len, one)) <= recipe.batch
+    assert not torch.equal(torch.cat(seen[:parts]), torch.cat(seen[parts:]))
+    whole = draw_batches(replace(recipe, parts=1), n, 0, parts + 1)
+    assert torch.equal(torch.cat(whole), torch.cat(seen[parts:]))
     with pytest.raises(InvalidInput, match="must fill 9 batches of 32 images, got 150 images"):
         draw_batches(replace(recipe, parts=9), n, 0, 1)
+
+
+def test_processes_take_equal_shares_of_each_batch():
+    n = 151  # an odd number, and no multiple of a batch
+    both = [draw_batches(TINY, n, 0, 1, rank, 2) for rank in (0, 1)]
+    assert [[len(batch) for batch in own] for own in both] == [[TINY.batch // 2] * 4] * 2
+    seen = torch.cat([*both[0], *both[1]])
+    assert len(seen.unique()) == len(seen)
+
+
+def test_the_history_has_means_of_the_images_and_seconds(cifar, tmp_path, fabric):
+    """One batch of all images, and nothing learned: loss and accuracy of the first weights."""
+    n = TRAIN - 10
+    recipe = replace(
+        TINY, epochs=1, batch=n, learning_rate=0.0, dropout=(0, 0, 0), augmentation=STILL
+    )
+    begin = time.monotonic()
+    train(recipe, load_parts(cifar), tmp_path, 3, fabric, quiet)
+    elapsed = time.monotonic() - begin
+    (entry,) = read_history(tmp_path)
+    torch.manual_seed(3)
+    images, network = load_parts(cifar).train.first(n), build(recipe, load_parts(cifar))
+    with torch.no_grad():
+        logits = network.train()(images.pixels)
+    loss = torch.nn.functional.cross_entropy(logits, images.labels)
+    assert entry["loss"] == pytest.approx(float(loss), rel=1e-3)
+    right = float((logits.argmax(dim=1) == images.labels).float().mean())
+    assert entry["running_accuracy"] == pytest.approx(right, abs=0.02)  # some are nearly tied
+    assert 0 < entry["seconds"] < elapsed
+
+
+def test_interrupted_and_resumed_it_is_the_same_training(cifar, tmp_path, fabric):
+    """It follows from its seed, whatever was drawn before."""
+
+    def stop(line):
+        if line.startswith("epoch 3 "):
+            raise KeyboardInterrupt
+
+    def run(name, ambient, seed=0, show=quiet, epochs=TINY.epochs):
+        torch.manual_seed(ambient)
+        train(replace(TINY, epochs=epochs), load_parts(cifar), tmp_path / name, seed, fabric, show)
+        return hash_snapshots(tmp_path / name)
+
+    whole = run("whole", 1)
+    with pytest.raises(KeyboardInterrupt):
+        run("broken", 2, show=stop)
+    assert len(read_history(tmp_path / "broken")) == 3
+    assert run("broken", 3) == whole
+    assert not {*run("other", 1, seed=1, epochs=1).values()} & {*whole.values()}
 
 
 def test_it_learns_and_its_rate_falls(cifar, tmp_path, fabric):
@@ -204,6 +258,15 @@ def test_mean_and_deviation_of_the_pixels(cifar):
     pixels = load_parts(cifar).train.pixels.double()
     assert torch.allclose(layer.mean.view(3).double(), pixels.mean(dim=(0, 1, 2)))
     assert torch.allclose(layer.std.view(3).double(), pixels.std(dim=(0, 1, 2), correction=0))
+
+
+def test_whitening_is_fitted_to_the_training_set(cifar):
+    parts = load_parts(cifar)
+    normalise, body = build(replace(TINY, network="quick"), parts)
+    found = body[0](normalise(parts.train.pixels)).permute(0, 2, 3, 1).reshape(-1, 24)[:, :12]
+    moments = (found.T @ found / len(found)).diagonal()
+    assert moments.max() < 1.01
+    assert moments[-1] > 0.99  # along the strongest direction; what is mere rounding is damped
 
 
 def test_killed_and_resumed_it_equals_an_uninterrupted_one_bit_for_bit(cifar, tmp_path):

@@ -11,6 +11,7 @@ from snapsure import Predictor, ScoreTable, SnapshotStore, score
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import choose
 from snapsure.scoring import average_weights
+from tests.support.refusals import refuses
 
 TRUTH = torch.tensor([[3.0, 0, 0], [0, 3, 0], [0, 0, 3]])
 N = 1500
@@ -114,8 +115,8 @@ def test_batch_normalisation_needs_the_same_training_examples(tmp_path):
     table = score(network(norm=True), store, make_inputs(), **options)
     predictor = Predictor.fit(network(norm=True), store, table, answers="any", reference=train)
     assert (predictor(make_inputs()[0]).label == table.averaged.labels).all()
-    for other in (None, train + 1):
-        with pytest.raises(InvalidInput, match="`reference` must be the training examples that"):
+    for other, got in ((None, "got none"), (train + 1, "got others")):
+        with refuses(InvalidInput, "`reference` must be the training examples that", got):
             Predictor.fit(network(norm=True), store, table, answers="any", reference=other)
 
 

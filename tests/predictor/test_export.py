@@ -1,5 +1,7 @@
 """One graph in ONNX Runtime, and one in PyTorch, give Python's answers."""
 
+import logging
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -93,8 +95,9 @@ def test_a_threshold_per_class_is_in_the_graph(deployed, tmp_path):
 
 
 def test_an_ensemble_is_one_graph_too(deployed, other_digits, tmp_path):
-    ensemble = Ensemble([deployed.digits.store, other_digits.store])
-    predictor = Predictor(deployed.digits.model(), ensemble, AES(k=2))
+    ensemble, model = Ensemble([deployed.digits.store, other_digits.store]), deployed.digits.model()
+    table = score(model, ensemble, (deployed.x, deployed.y), progress=False)
+    predictor = Predictor(model, ensemble, LES(k=2).fit(table))
     predictor.export(tmp_path / "model.onnx", deployed.x[:4])
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     x = inputs_of(deployed)
@@ -218,13 +221,30 @@ class Inconsistent(nn.Module):
         return self.head(-x if torch.compiler.is_exporting() else x)
 
 
-@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
-def test_a_file_with_other_answers_is_refused(tmp_path, suffix):
-    store = SnapshotStore(tmp_path / "run")
-    store.save(Inconsistent(), 1)
-    predictor = Predictor(Inconsistent(), store, AES())
+class OfSixWords(Words):
+    """Where it is exported, its confidence is right for texts of six words alone.
+
+    It has an input that is no text: one number for each.
+    """
+
+    def forward(self, input_ids, attention_mask, weight):
+        total = (self.embedding(input_ids) * attention_mask[:, :, None]).sum(dim=1)
+        words = 6 if torch.compiler.is_exporting() else input_ids.shape[1]
+        return {"logits": (total * weight[:, None] / words) @ self.head.weight.T}
+
+
+@pytest.mark.parametrize(
+    ("network", "suffix"), [(Inconsistent, ".onnx"), (Inconsistent, ".pt2"), (OfSixWords, ".pt2")]
+)
+def test_a_file_with_other_answers_is_refused(tmp_path, network, suffix):
+    store, example = SnapshotStore(tmp_path / "run"), torch.rand(8, 4)
+    store.save(network(), 1)
+    if network is OfSixWords:
+        ids, weight = torch.randint(20, (8, 6)), 1 + torch.arange(8)
+        example = {"input_ids": ids, "attention_mask": torch.ones(8, 6), "weight": weight}
+    predictor = Predictor(network(), store, AES())
     with pytest.raises(InvalidInput, match=r"must give the answers of the predictor, got class \d"):
-        predictor.export(tmp_path / f"model{suffix}", torch.rand(8, 4))
+        predictor.export(tmp_path / f"model{suffix}", example)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -275,6 +295,53 @@ class OfOneLength(Words):
     def forward(self, input_ids, attention_mask):
         scale = 2 if int(input_ids.shape[1]) == 6 else 1
         return super().forward(input_ids, attention_mask * scale)
+
+
+class Level(nn.Module):
+    """The mean of any number of measurements, which moves no logit."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(1, 2)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x):
+        return self.head(x.mean(dim=1, keepdim=True))
+
+
+def test_a_confidence_at_the_threshold_and_a_fixed_number_of_measurements(tmp_path, caplog):
+    store = SnapshotStore(tmp_path / "run")
+    store.save(Level(), 1)
+    predictor, x = Predictor(Level(), store, AES(), Threshold(0.5, 1.0)), torch.rand(3, 4)
+    assert predictor(x).accepted.all()  # with a confidence of exactly 0.5
+    predictor.export(tmp_path / "model.onnx", x)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert session.get_inputs()[0].shape == ["rows", 4]
+    assert session.run(["accepted"], {"input": x.numpy()})[0].all()
+    logging.getLogger("mine").warning("heard")  # as before the export
+    loud = [record for record in caplog.records if record.levelno > logging.DEBUG]
+    assert [record.message for record in loud] == ["heard"]
+
+
+class Slope(nn.Module):
+    """Two classes by one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor([1.0, -1.0]))
+
+    def forward(self, x):
+        return x[:, None] * self.slope
+
+
+def test_inputs_of_one_number_each(tmp_path):
+    store, x = SnapshotStore(tmp_path / "run"), torch.linspace(-1, 1, 9)
+    store.save(Slope(), 1)
+    predictor = Predictor(Slope(), store, AES())
+    predictor.export(tmp_path / "model.onnx", x[:3])
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    agree(session.run(None, {"input": x.numpy()}), predictor, x)
 
 
 def test_a_length_that_cannot_be_free_is_reported(tmp_path):

@@ -98,11 +98,15 @@ def test_a_monitor_watches_the_threshold_that_answers(deployed):
         f"theta {first.theta} at coverage {first.coverage}, risk 0.5" in predictor.monitor().terms
     )
     predictor.threshold = Threshold(0.9, 0.25, risk=0.3, delta=0.05)
-    assert "theta 0.9 at coverage 0.25, risk 0.3" in predictor.monitor().terms
+    terms = predictor.monitor().terms
+    assert "theta 0.9 at coverage 0.25, risk 0.3" in terms
+    assert "on risk and shift" in terms
     monitor = predictor.monitor()
     monitor.update(predictor(deployed.x).confidence)
     accepted = predictor(deployed.x).confidence >= 0.9
     assert monitor.coverage == accepted.mean()
+    predictor.threshold = Threshold(0.9, 0.25)  # which promises nothing
+    assert [*predictor.monitor().evidence] == ["shift"]
     for threshold in (None, Threshold(0.9, 0.25, groups={0: 0.9})):
         predictor.threshold = threshold
         with pytest.raises(InvalidInput, match="one threshold, to be monitored"):

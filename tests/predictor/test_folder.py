@@ -15,6 +15,7 @@ from snapsure._json import digest
 from snapsure.errors import CorruptFile, InvalidInput, StorageError, WrongArchitecture
 from snapsure.snapshots import _weights
 from tests.support.deployed import ESTIMATORS, fitted
+from tests.support.refusals import refuses
 
 FACTORY = "tests.support.network:digits_network"
 
@@ -43,6 +44,8 @@ def test_the_same_answers(deployed, estimator, tmp_path):
     equal(predictor, again, deployed.x)
     assert again.epochs == predictor.epochs
     assert repr(again) == repr(predictor)
+    with refuses(InvalidInput, "`epoch`", "got 99"):
+        again.snapshots.load(99)
 
 
 def test_nothing_but_json_and_safetensors(folder):
@@ -61,7 +64,9 @@ def test_the_factory_is_written_down(folder, deployed):
     with pytest.raises(InvalidInput, match=rf"pass model='{FACTORY}'.*, or trust=True"):
         Predictor.load(folder)
     assert predictor.classes == list("0123456789")
-    equal(predictor, Predictor.load(folder, deployed.digits.model()), deployed.x)
+    given = Predictor.load(folder, deployed.digits.model())
+    equal(predictor, given, deployed.x)
+    assert given.factory == FACTORY
 
 
 def test_unfitted_it_keeps_the_epochs_of_the_whole_training(deployed, tmp_path):
@@ -84,17 +89,36 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_frozen_weights_are_saved_once_and_loaded_with_each_snapshot(tmp_path):
+    model, store = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), SnapshotStore(tmp_path / "run")
+    model[0].requires_grad_(False)
+    for epoch in (1, 2):
+        nn.init.normal_(model[1].weight)
+        store.save(model, epoch, trainable_only=True)
+    Predictor(model, store, AES(k=2, start=0)).save(tmp_path / "p")
+    (base,) = (tmp_path / "p").glob("base-*")
+    assert _weights.read(base).keys() == {"0.weight", "0.bias"}
+    other = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    Predictor.load(tmp_path / "p", model).snapshots.load_into(other, 2)
+    assert all(torch.equal(value, model.state_dict()[n]) for n, value in other.state_dict().items())
+
+
 def test_a_predictor_replaces_another_and_nothing_else(folder, deployed):
     (folder / "snapshots-seed2").mkdir()
     others = ["snapshots-seed2/weights", "snapshots.tar", "answers.csv", "epoch-000001.safetensors"]
     looks_like_ours = "epoch-000001-0123456789ab.safetensors"
     for name in (*others, looks_like_ours):
         (folder / name).write_text(f"the user's own {name}")
+    copied = next(folder.glob("epoch-000003-*")).rename(folder / "backup.safetensors")
+    for name in ("predictor.json", looks_like_ours):  # as a crash leaves them
+        (folder / f".partial-0123456789ab-{name}").touch()
 
     Predictor(FACTORY, deployed.digits.store, AES(k=2)).save(folder)
     assert Predictor.load(folder, FACTORY).epochs == [2, 6]
     for name in (*others, looks_like_ours):
         assert (folder / name).read_text() == f"the user's own {name}"
+    assert copied.exists()
+    assert not [*folder.glob(".partial-*")]
     kept = [name for name in names_in(folder) if name.startswith("epoch-")]
     assert len(kept) == 2 + 2  # of the two that are the user's own, and of two snapshots
     assert names_in(folder.parent) == ["predictor"]
@@ -235,6 +259,7 @@ def test_what_does_not_fit_is_refused(folder, tmp_path):
     assert "names no function that makes the network" in told(model=None)
     assert "'another' at `$.format`" in told(format="another")
     assert "`name`" in told(estimator={})
+    assert "other settings of κ" in told(kappa={"name": "softmax", "settings": {"scale": 2}})
     path.write_text(json.dumps(content).replace('"delta": null', '"delta": 0.5'))
     with pytest.raises(CorruptFile, match="its SHA-256 differs"):
         Predictor.load(folder, FACTORY)

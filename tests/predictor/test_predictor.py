@@ -32,6 +32,7 @@ from snapsure.networks._data import Rows
 from snapsure.predictor import _scorer
 from tests.support import processes
 from tests.support.deployed import ESTIMATORS, fitted
+from tests.support.refusals import refuses
 
 
 def same(answer, table, estimator, platt=None, threshold=None):
@@ -54,6 +55,8 @@ def test_the_tables_numbers_to_the_last_bit(deployed, estimator):
     same(predictor(deployed.x), deployed.table, made, platt, threshold)
     assert predictor.calibrated
     assert predictor.passes == len(predictor.epochs) <= 6
+    assert repr(threshold) in repr(predictor)
+    assert ("1 pass," in repr(predictor)) == (predictor.passes == 1)
 
 
 def test_inputs_of_any_form(deployed):
@@ -114,8 +117,11 @@ def test_snapshots_that_do_not_fit_take_turns(deployed, fits, monkeypatch):
     assert len(list(predictor.networks.modules())) == max(fits, 1)
     for _ in range(2):
         same(predictor(deployed.x), deployed.table, made)
-    rest = predictor.networks.tables(Rows.of((deployed.x, None), "data"), start=512)
-    assert [table.y_hat.tolist() for table in rest] == [deployed.table.y_hat[512:].tolist()]
+    few = predictor(deployed.x[:40]).confidence
+    assert few == pytest.approx(made.confidence(deployed.table)[:40], rel=1e-5)
+    (rest,) = predictor.networks.tables(Rows.of((deployed.x, deployed.y), "data"), start=512)
+    assert rest.y_hat.tolist() == deployed.table.y_hat[512:].tolist()
+    assert rest.y.tolist() == deployed.y[512:].tolist()
 
 
 def test_a_threshold_per_predicted_class(deployed):
@@ -126,8 +132,9 @@ def test_a_threshold_per_predicted_class(deployed):
     predictor = Predictor(digits.model(), digits.store, made, by_class)
     expected = by_class.accepts(confidence, table.y_hat).tolist()
     assert predictor(deployed.x).accepted.tolist() == expected
-    with pytest.raises(InvalidInput, match=r"`groups` must be left out .* each predicted class"):
-        predictor(deployed.x, groups=table.y_hat)
+    for answer in (predictor, lambda *args, **kwargs: list(predictor.answers(*args, **kwargs))):
+        with refuses(InvalidInput, "`groups` must be left out", "each predicted class"):
+            answer(deployed.x, groups=table.y_hat)
 
 
 @pytest.mark.parametrize("numbered", [True, False])
@@ -155,11 +162,14 @@ def test_given_groups_are_never_taken_from_predicted_classes(deployed, numbered,
 class Swallowing(nn.Module):
     """It turns NaN and infinity into numbers, and so into confident answers."""
 
+    most = 0  # rows at once
+
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(4, 3)
 
     def forward(self, x):
+        Swallowing.most = max(Swallowing.most, len(x))
         return self.head(torch.nan_to_num(x, posinf=10.0))
 
 
@@ -169,9 +179,13 @@ def test_infinite_inputs_are_refused_whatever_the_network_makes_of_them(tmp_path
     for epoch in (1, 2):
         store.save(Swallowing(), epoch)
     predictor = Predictor(Swallowing(), store, AES(), memory=memory)
+    predictor.save(tmp_path / "p")
+    loaded = Predictor.load(tmp_path / "p", Swallowing())
     for bad in (torch.nan, torch.inf, -torch.inf):
         x = torch.rand(700, 4)
         x[650, 2] = bad
+        with refuses(InvalidInput, "`batch` must be finite", "row 650"):
+            loaded(x)
         for batch in (x, x.numpy(), {"x": x}):
             with pytest.raises(
                 InvalidInput, match="must be finite, got NaN or infinity in row 650"
@@ -181,6 +195,7 @@ def test_infinite_inputs_are_refused_whatever_the_network_makes_of_them(tmp_path
             predictor(x[650:651])
     trusting = Predictor(Swallowing(), store, AES(), memory=memory, check_inputs=False)
     assert np.isfinite(trusting(x).confidence).all()
+    assert Swallowing.most == 256
 
 
 def test_ambient_autocast_changes_no_answer(deployed):
@@ -393,6 +408,8 @@ def test_refusals(deployed):
     ):
         with pytest.raises(InvalidInput, match=word):
             Predictor(*arguments)
+    with refuses(InvalidInput, "`speed`", "auto", "exact", "fast"):
+        Predictor(model, store, Final(), speed="fast")
     with pytest.raises(InvalidInput, match="`table` must be a ScoreTable, got NoneType"):
         Predictor.fit(model, store, None)
     threshold = Threshold.at_coverage([0.1, 0.9], 0.5)

@@ -1,5 +1,6 @@
 """Texts by a tokenizer, and what a saved predictor keeps of it and of `output`."""
 
+import copy
 import json
 
 import numpy as np
@@ -76,6 +77,14 @@ def test_texts_are_answered_as_what_the_tokenizer_returns(store, theirs):
             predictor("lost")
 
 
+def test_texts_are_cut_to_what_the_tokenizer_allows(store, theirs):
+    short = copy.deepcopy(theirs)
+    short.model_max_length = 2
+    predictor = Predictor(Words(), store, AES(), output=0, tokenizer=short)
+    expected = predictor([" ".join(text.split()[:2]) for text in TEXTS])
+    assert predictor(TEXTS).confidence.tolist() == expected.confidence.tolist()
+
+
 def test_a_folder_knows_the_tokenizer_but_does_not_hold_it(store, theirs, tmp_path):
     folder = tmp_path / "predictor"
     saved = Predictor(Words(), store, AES(), output=0, tokenizer=theirs)
@@ -89,6 +98,12 @@ def test_a_folder_knows_the_tokenizer_but_does_not_hold_it(store, theirs, tmp_pa
     with refuses(InvalidInput, "`batch`", "got strings", "tokenizer=tokenizer", ".load"):
         without({"text": TEXTS})
     assert np.allclose(without(own_tokenizer(TEXTS)).confidence, saved(TEXTS).confidence)
+    Predictor(Words(), store, AES(), output=0).save(folder)  # over it, without a tokenizer
+    assert np.allclose(
+        Predictor.load(folder, Words(), tokenizer=theirs)(TEXTS).confidence,
+        saved(TEXTS).confidence,
+    )
+    saved.save(folder)
     with pytest.warns(UserWarning, match="tokenizer returns something else"):
         Predictor.load(folder, Words(), tokenizer=lambda texts: own_tokenizer(["my", *texts[1:]]))
 

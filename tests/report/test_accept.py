@@ -6,12 +6,14 @@ from scipy.stats import binomtest
 
 from snapsure import Report, ScoreTable, Threshold, rc_curve
 from snapsure.report.accept import (
+    accept,
     find_all_positions,
     find_difference,
     find_positions,
     show_positions,
     write_threshold,
 )
+from snapsure.report.chapter import Row
 from snapsure.report.charts import list_points
 from tests.support.report import chapter_of, early, scored
 
@@ -161,8 +163,17 @@ def test_examples_of_none_of_the_classes():
         assert positions.strange[i] == share
     html = Report(strangers, classes=[*"abcd"]).html()
     assert f"{(y == -1).sum()} of the examples belong to none of the classes" in html
+    assert f"They are {100 * (y == -1).sum() / strangers.errors.sum():.1f} % of the errors" in html
     assert "<span>true <strong>none of the classes</strong></span>" in html
     assert "none of the classes" not in Report(table).html()
+
+
+@pytest.mark.parametrize("risk", [0.3, 0.001])
+def test_a_recommended_point_is_drawn_where_there_is_a_promise(risk):
+    chapter = chapter_of(early(), risk)
+    charts = next(block for block in accept(chapter) if isinstance(block, Row)).blocks
+    assert ("recommended" in str(charts[0].spec)) == (chapter.choice.threshold is not None)
+    assert (risk == 0.3) == (chapter.choice.threshold is not None)
 
 
 def test_a_threshold_just_below_one_is_not_written_as_one():

@@ -10,7 +10,9 @@ from snapsure.errors import Infeasible, InvalidInput
 from snapsure.evaluation import choose
 from snapsure.metrics import Interval
 from snapsure.report.accept import find_all_positions
-from snapsure.report.advice import judge, recommend
+from snapsure.report.advice import judge, recommend, summarise
+from snapsure.report.chapter import Bar, Text
+from snapsure.report.tables import Table
 from tests.support.report import chapter_of, early, scored, spoilt
 
 LIMIT = 0.3
@@ -48,6 +50,18 @@ def test_a_limit_that_is_not_given_is_round_and_can_be_promised():
     assert advice.accepted > 0
 
 
+@pytest.mark.parametrize(("wrong", "risk"), [(25, 0.1), (6, 0.15), (4, 0.1)])
+def test_the_round_limit_is_half_of_the_error_or_the_next_that_can_be_promised(wrong, risk):
+    """One in five is wrong, and ranked last: n right answers prove a risk if (1 − risk)ⁿ ≤ 0.05.
+
+    With 4 wrong, that is the error itself, which is no limit.
+    """
+    kappa = np.linspace(1, 0.5, 400)
+    table = ScoreTable.from_kappa(np.stack([kappa, kappa[::-1], kappa]), np.arange(400) >= 200)
+    learn = np.arange(200 - 4 * wrong, 200 + wrong)
+    assert recommend([table], [replace(choose(table), learn=learn)], None).risk == risk
+
+
 def test_where_nothing_can_be_promised_it_says_so():
     report = Report(early(), risk=0.001)
     assert report.advice.accepted is None
@@ -60,6 +74,7 @@ def test_the_final_softmax_may_be_deployed_although_another_method_ranks_better(
     assert advice.verdicts[0].outcome == "better"
     final = [replace(choice, method="final") for choice in advice.choices]
     use, why, *_ = replace(advice, choices=final).write()
+    assert len(advise(spoilt(), LIMIT).write()) == 3  # no other method is better
     assert use == "Use the final softmax."
     assert why.startswith(f"{advice.verdicts[0].method} ranks better, but the final softmax ")
 
@@ -81,6 +96,41 @@ def test_a_gain_that_is_not_significant_is_not_hidden():
     unsure = [verdict._replace(outcome="no difference") for verdict in advice.verdicts]
     assert len(replace(advice, verdicts=unsure).write()) == len(advice.write()) + 1
     assert "not significant" in replace(advice, verdicts=unsure).write()[1]
+
+
+@pytest.mark.parametrize("table", [early(), spoilt()], ids=["LES", "final"])
+def test_below_are_bars_notes_and_every_method(table):
+    advice, chapter = advise(table, LIMIT), chapter_of(table, LIMIT)
+    *blocks, methods = summarise(advice, [chapter], "code")
+    bars = [block for block in blocks if isinstance(block, Bar)]
+    shares = [advice.accepted, advice.final_accepted][: 1 + (advice.method != "final")]
+    assert [(bar.share, bar.label) for bar in bars] == [
+        (share, f"{100 * share:.1f} %") for share in shares
+    ]
+    accepted, size, promise, deploy = blocks[len(bars) :]
+    assert all(isinstance(note, Text) and note.is_note for note in blocks[len(bars) :])
+    assert "30 %" in accepted.text
+    assert "mean" not in accepted.text + size.text
+    assert "1 in 20" in promise.text
+    assert deploy.code == "code"
+    assert isinstance(methods, Table)
+    assert [tuple(row[:3]) for row in methods.rows] == [
+        (verdict.method, verdict.gain, verdict.passes) for verdict in advice.verdicts
+    ]
+    without = [verdict._replace(gain=None) for verdict in advice.verdicts]
+    none = [replace(choice, accepted=0.5, final_accepted=None) for choice in advice.choices]
+    blocks = summarise(replace(advice, verdicts=without, choices=none), [chapter, chapter], "")
+    assert {row[1] for row in blocks[-2].rows} == {"–"}
+    assert "(mean of 2 tables)" in blocks[len(bars)].text
+    if len(bars) > 1:
+        assert (blocks[1].share, blocks[1].label) == (0.0, "cannot keep this limit")
+
+
+def test_without_both_a_folder_and_a_model_it_deploys_by_python():
+    advice = advise(early(), LIMIT)
+    for given in ((None, None), ("scores", None), (None, "net:make")):
+        assert advice.write_deployment(*given, 0).startswith("Predictor.fit(")
+    assert advice.write_deployment("scores", "net:make", 0).startswith("snapsure fit scores ")
 
 
 def test_several_tables_have_the_mean_of_what_each_accepts():
@@ -107,6 +157,7 @@ def test_several_tables_have_the_mean_of_what_each_accepts():
         ((-1.0, 2.0), "no difference"),
         ((0.04, 2.0), "borderline"),
         ((-2.0, 0.01), "borderline"),
+        ((0.05, 2.0), "better"),  # written as 0.1
     ],
 )
 def test_verdicts(ends, outcome):
@@ -117,6 +168,7 @@ def test_verdicts(ends, outcome):
     verdict = judge([replace(row, difference=difference, reference_eaurc=1.0)])
     assert verdict.outcome == outcome
     assert tuple(verdict.gain) == pytest.approx((1, low, high))
+    assert judge([replace(row, reference_eaurc=0.0)]).gain is None  # there is nothing to gain
 
 
 def test_refusals():
@@ -126,3 +178,5 @@ def test_refusals():
         Report(right)
     with pytest.raises(InvalidInput, match=r"`kappa`.*softmax, got 'nn_distance'"):
         Report(scored(), kappa="nn_distance")
+    with pytest.raises(InvalidInput, match=r"`risk`.*got 1"):
+        advise(scored(), 1.0)

@@ -1,18 +1,21 @@
 """The page in a real browser: what it shows, asks for, and does."""
 
+import base64
+import io
 import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from snapsure import AES, Report, ScoreTable, Threshold, compare
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import choose
 from snapsure.evaluation._archive import open_contest
 from snapsure.report.accept import find_all_positions, write_threshold
-from snapsure.report.examples import Examples
+from snapsure.report.examples import Examples, shorten
 from snapsure.report.sections import SECTIONS
 from tests.support.browser import needs_browser
 from tests.support.report import LONG, chapter_of, opened, scored, spoilt
@@ -40,7 +43,7 @@ def choice(table):
 def page_file(table, tmp_path_factory):
     images = np.random.default_rng(0).integers(0, 256, (900, 16, 16, 3), dtype=np.uint8)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    origin = {"command": "snapsure report <scores>"}
+    origin = {"command": "snapsure report <scores>", "data": {"city": "Zürich"}}
     return Report(table, risk=RISK, images=images, classes=HOSTILE, origin=origin).save(path)
 
 
@@ -77,6 +80,9 @@ def test_one_file_of_bounded_size_that_names_no_address(table, page_file):
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=\"(?!data:|#)", markup)
     assert "default-src 'none'" in text
     assert page_file.stat().st_size < 3 * MEGABYTE
+    written = page_file.read_text(encoding="utf-8")
+    assert "<dd>snapsure report &lt;scores&gt;</dd>" in written
+    assert "<dd>{&#34;city&#34;: &#34;Zürich&#34;}</dd>" in written
     assert Report(table).html() == text
 
 
@@ -240,7 +246,7 @@ def test_a_phone_needs_no_sideways_scrolling_and_8000_pixels(chromium, table, tm
 @needs_browser
 def test_it_opens_with_what_fit_deploys(chromium, page_file, choice):
     with opened(chromium, page_file) as page:
-        text = page.inner_text(".advice")
+        text = page.inner_text(".advice.beaten")
         assert text.startswith(f"Use {choice.method}")
         assert f"{100 * choice.accepted:.1f} %" in text
         rows = page.locator("main section >> nth=0").locator("tbody tr")
@@ -255,7 +261,7 @@ def test_it_opens_with_what_fit_deploys(chromium, page_file, choice):
 def test_what_is_judged_worse_is_not_where_the_page_begins(chromium, tmp_path):
     path = Report(spoilt()).save(tmp_path / "worse.html")
     with opened(chromium, path) as page:
-        assert page.inner_text(".advice").startswith("Use the final softmax.")
+        assert page.inner_text(".advice.plain").startswith("Use the final softmax.")
         assert "significantly worse" in page.inner_text("main section >> nth=0")
         assert page.input_value('[data-role="score"]') == "final softmax"
 
@@ -380,12 +386,19 @@ def test_pictures_as_they_were_scored(shape):
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     pixels.flat[:2] = 0, 255  # the whole range, so that stretching is exact
     scaled = pixels / 255
-    for same in (scaled, scaled.astype(np.float32), (scaled - 0.5) / 0.25, pixels.astype(int)):
+    stretched = ((scaled - 0.5) / 0.25, scaled - 0.5, pixels.astype(int) * 2)
+    for same in (scaled, scaled.astype(np.float32), pixels.astype(int), *stretched):
         assert picture(same) == picture(pixels)
     dark = pixels // 2
     assert picture(dark) == picture(dark / 255)  # stays dark
-    if len(shape) == 4 and shape[1] == 3:
+    bright = 255 - dark
+    assert picture(bright) == picture(bright / 255)
+    if len(shape) == 4 and shape[1] in (1, 3):
         assert picture(np.moveaxis(pixels, 1, -1)) == picture(pixels)
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture(pixels).partition(",")[2]))))
+    channels_last = np.moveaxis(pixels[7], 0, -1) if shape[1] in (1, 3) else pixels[7]
+    assert shown.shape[:2] == (96, 96)
+    assert np.array_equal(shown[6::12, 6::12], channels_last.squeeze())
 
 
 def test_examples_as_rows_of_a_table(table):
@@ -394,6 +407,7 @@ def test_examples_as_rows_of_a_table(table):
     assert "<dt>city</dt><dd>&lt;b&gt;Bonn</dd>" in html
     row = int(re.search(r'class="row">row (\d+)<', html).group(1))
     assert f"<dt>size</dt><dd>{row / 899:.4g}</dd>" in html
+    assert [shorten("x" * n, 9) for n in (9, 10)] == ["x" * 9, "x" * 8 + "…"]
     html = Report(table, fields={f"column {i}": np.zeros(900) for i in range(20)}).html()
     assert "column 7" in html
     assert "column 8" not in html
@@ -408,6 +422,7 @@ def test_examples_as_rows_of_a_table(table):
         ({"images": np.full((900, 8, 8), np.nan)}, "`images`.*NaN.*Replace"),
         ({"images": np.full((900, 8, 8), "x")}, "`images`.*<U1.*Convert"),
         ({"texts": ["one"]}, "`texts`.*900.*got 1"),
+        ({"texts": "x" * 900}, "`texts`.*900.*got one"),
         ({"fields": {"size": [1, 2]}}, r"`fields`.*900.*\(2,\).*'size'"),
         ({"risk": 5}, "`risk`.*got 5"),
     ],

@@ -1,6 +1,8 @@
 """Pictures hold the numbers they were given, in the colours of the page, with names apart."""
 
 import io
+import itertools
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +16,14 @@ from snapsure import ScoreTable, compare, evaluate
 from snapsure.errors import InvalidInput
 from snapsure.evaluation import trajectories
 from snapsure.evaluation._trajectories import best_curve
-from snapsure.metrics import rc_curve
+from snapsure.metrics import RCCurve, rc_curve
 from snapsure.report import charts, pictures
 from snapsure.report.accept import accept
 from snapsure.report.chapter import Row
 from snapsure.report.charts import COLOURS, find_kind
 from snapsure.report.pictures import Box, place_labels
 from snapsure.report.sections import count_bins, state_probabilities
+from tests.support.looks import board_of
 from tests.support.report import chapter_of, scored
 
 GROUPS = ("the surest", "the least sure")
@@ -142,6 +145,25 @@ def test_trajectories_are_those_given(table):
         assert [row["epoch"] for row in rows] == table.epochs.tolist() * len(lines)
 
 
+def test_the_first_tenth_of_a_curve_does_not_stretch_the_axis():
+    curve = RCCurve(np.array([0.05, 0.1, 1.0]), np.array([1.0, 0.5, 0.2]), np.zeros(3))
+    spec = pictures.draw_curves({"final": curve})
+    tops = [part["y"]["scale"]["domain"][1] for part in parts(spec) if "scale" in part.get("y", {})]
+    assert tops == [1.15 * 0.5]
+
+
+@pytest.mark.parametrize(("gain", "name"), [(-90, "rival (−90 %)"), (-5, "rival")])
+def test_a_gain_below_the_picture_is_written_beside_its_name(gain, name):
+    """The chart goes as far down as it goes up: 5 %."""
+    (panel,) = pictures.draw_boards([board_of(("final", 1, 0), ("rival", 30, gain))], 0.95)[
+        "vconcat"
+    ]
+    texts = [mark["text"] for layer in panel["layer"] if "text" in (mark := layer["mark"])]
+    assert [text.removesuffix(" softmax") for text in texts] == ["final", name]
+    is_below = ["shape" in layer["mark"] for layer in panel["layer"]]
+    assert any(is_below) == (gain < -5)
+
+
 def test_named_are_the_best_of_each_price_and_the_reference(comparison):
     board = comparison.pooled
     named = pictures.choose_rows_to_name(board)
@@ -177,6 +199,14 @@ FRAME = Box(0, 0, 600, 200)
 spots = st.lists(st.tuples(st.integers(0, 600), st.integers(0, 200)), min_size=1, max_size=25)
 
 
+def test_boxes_that_share_an_edge_do_not_meet_and_lie_inside():
+    box = Box(0, 0, 2, 2)
+    for x, y in itertools.product((-3, -2, -1, 0, 1, 2, 3), repeat=2):
+        other = Box(x, y, x + 2, y + 2)
+        assert box.meets(other) == (abs(x) < 2 and abs(y) < 2)
+        assert other.inside(Box(-1, -1, 3, 3)) == (abs(x) <= 1 and abs(y) <= 1)
+
+
 @given(spots, st.integers(1, 30))
 def test_names_lie_on_nothing(where, letters):
     points = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in where]
@@ -193,6 +223,27 @@ def test_names_lie_on_nothing(where, letters):
         _, x, y = next(name for name in names if name[0] == label.name)
         assert box.left - 10 <= x <= box.right + 10
         assert abs(label.y - y) <= 13
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(-9, 12)), min_size=3, max_size=20))
+def test_names_in_a_board_lie_on_no_point(rows):
+    board = board_of(("final", 1, 0), *((f"method {i}", *row) for i, row in enumerate(rows)))
+    (panel,) = pictures.draw_boards([board], 0.95)["vconcat"]
+    width, height = panel["width"], panel["height"]
+    points = [layer for layer in panel["layer"] if layer["mark"]["type"] == "point"]
+    (low, high), (bottom, top) = (points[0]["encoding"][axis]["scale"]["domain"] for axis in "xy")
+    boxes = []
+    for row in (row for layer in points for row in layer["data"]["values"]):
+        x = width * math.log(row["passes"] / low) / math.log(high / low)
+        y = height * (top - row["shown"]) / (top - bottom)
+        boxes.append(Box(x - 4.99, y - 4.99, x + 4.99, y + 4.99))
+    for layer in panel["layer"]:
+        if layer["mark"]["type"] == "text":
+            x, y = (layer["encoding"][axis]["value"] for axis in "xy")
+            length = 0.53 * pictures.FONT_SIZE * len(layer["mark"]["text"])
+            left = x - length * {"left": 0, "center": 0.5, "right": 1}[layer["mark"]["align"]]
+            name = Box(left, y - 6.5, left + length, y + 6.5)
+            assert not any(name.meets(box) for box in boxes)
 
 
 def test_a_name_goes_where_there_is_room():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from snapsure import PES, Platt, compare
+from snapsure import AES, PES, Platt, compare
 from snapsure.evaluation import trajectories
 from snapsure.report.advice import recommend, summarise
-from snapsure.report.chapter import Cards, Folded, Row
+from snapsure.report.chapter import Cards, Chart, Folded, Row, Text
 from snapsure.report.charts import to_plain
 from snapsure.report.sections import (
     SECTIONS,
@@ -47,11 +47,27 @@ def test_along_training(table):
 def test_the_surer_group_grows_until_it_has_errors():
     rng = np.random.default_rng(0)
     kappa = np.sort(rng.random((3, 1000)), axis=1)
+    kappa[:-1] = kappa[:-1, ::-1]  # the final snapshot decides who is sure
     wrong = np.zeros(1000, bool)
     wrong[:300:10] = True  # none among the surest 70 %
     groups, surer = group_by_confidence(kappa, wrong)
     assert surer == 0.8
     assert np.allclose(groups.red_kappa, trajectories(kappa, wrong, 0.2).red_kappa)
+    wrong[100:] = False  # too few anywhere
+    assert group_by_confidence(kappa, wrong)[1] == 0.9
+
+
+@pytest.mark.parametrize("table", [early(), scored(snapshots=1)], ids=["early", "one"])
+def test_it_says_when_the_surest_were_ranked_best_and_what_is_averaged(table):
+    text = follow_training(chapter_of(table))[0].text
+    groups, _ = group_by_confidence(table.kappa("softmax"), table.errors)
+    last, averaged = table.epochs[-1], AES().snapshots(table.epochs)
+    is_last = table.epochs[groups.best] == last
+    assert is_last == (table.epochs.size == 1)
+    when = f"of epoch {last}" if is_last else f"at epoch {table.epochs[groups.best]} of {last}"
+    assert when in text
+    assert (f"risen by {1e3 * groups.lost:.2f}" in text) == (not is_last)
+    assert f"{len(averaged)} snapshots, from epoch {averaged[0]} to {averaged[-1]}" in text
 
 
 def test_tables_of_layers_and_epochs(table, chapter):
@@ -86,6 +102,8 @@ def test_reliability_on_the_other_half(table, chapter):
     exact = binomtest(right, n).proportion_ci(0.95, "exact")
     assert bins.low[at] == pytest.approx(exact.low, abs=1e-9)
     assert bins.high[at] == pytest.approx(exact.high, abs=1e-9)
+    certain = count_bins(np.array([0.95, 1.0]), np.array([False, True]))
+    assert (certain.examples.tolist(), certain.right.tolist()) == ([2], [0.5])
 
 
 def test_mistakes_and_moved(chapter):
@@ -114,12 +132,18 @@ def test_classes_are_judged_at_the_recommended_threshold():
     for label, number, wrong, _, _ in classes:
         those = accepted & (rest.y_hat == label)
         assert (number, wrong) == (those.sum(), rest.errors[those].sum())
+    shown = show_examples(chapter)[-1]
+    assert [tuple(row[1:4]) for row in shown.rows] == [
+        (number, wrong, wrong / number) for _, number, wrong, _, _ in classes
+    ]
+    assert "80 %" not in shown.title
 
 
 def test_without_a_promise_the_surest_four_fifths_are_judged(table):
     chapter = chapter_of(table, 0.001)
     assert chapter.choice.threshold is None
     assert chapter.accepted.mean() == pytest.approx(0.8, abs=0.01)
+    assert "80 %" in show_examples(chapter)[-1].title
 
 
 def test_equals_share_the_middle_of_their_ranks():
@@ -145,6 +169,8 @@ def test_words_are_aligned_left_and_numbers_right():
     advice = recommend([each.table for each in chapters], [each.choice for each in chapters], 0.3)
     blocks = [block for section in SECTIONS for block in section.make(chapters[0])]
     contest = compare({"a": [chapters[0].table]}, resamples=400)
+    kinds = [type(block) for block in show_contest(contest)]
+    assert kinds == [Text, Chart, Table]  # one board needs no heading
     sides = {
         (column.head, column.text)
         for table in tables_of([*blocks, *summarise(advice, chapters, ""), *show_contest(contest)])
@@ -161,6 +187,7 @@ def test_a_page_begins_with_few_examples_and_folds_the_rest(chapter):
     moved = next(block for block in blocks if isinstance(block, Row))
     assert (surest.visible, len(surest.cards)) == (6, 12)
     assert [(cards.visible, len(cards.cards)) for cards in moved.blocks] == [(2, 6)] * 4
+    assert blocks[0].is_note
 
 
 def test_plain_numbers():

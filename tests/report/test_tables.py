@@ -1,11 +1,12 @@
 """One table in every form: the same cells, escaped; and the boards of a comparison as tables."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
-from snapsure import compare
+from snapsure import compare, evaluate
 from snapsure.evaluation import Run
 from snapsure.report.tables import (
     Column,
@@ -41,6 +42,8 @@ def test_a_column_says_how_its_values_are_written():
     assert Table(table.columns, [(None, "–")]).cells == [["", "–"]]  # empty, and as it is
     assert table.select(["share"]).cells == [["25.0%"]]
     assert to_markdown(table) == "| name | share |\n|---|--:|\n| a | 25.0% |\n"
+    assert r"\begin{tabular}{lr}" in to_latex(table)
+    assert re.findall("text-align: (left|right)", to_html(table)) == ["left", "right"] * 2
 
 
 def test_every_form_escapes_what_it_must():
@@ -71,13 +74,16 @@ def test_a_line_separates_groups():
 def test_numbers_in_words():
     assert [signed(-0.04), signed(1.26), signed(-2, 2)] == ["+0.0", "+1.3", "−2.00"]
     assert interval((1, -0.5, 2)) == "+1.0 (−0.5 … +2.0)"
-    assert [p_value(0.0004), p_value(0.25)] == ["< 0.001", "0.250"]
+    assert [p_value(0.0004), p_value(0.001), p_value(0.25)] == ["< 0.001", "0.001", "0.250"]
 
 
 def test_a_board_has_every_row(comparison):
-    for board in comparison.every:
-        table = tabulate_board(board, comparison)
-        assert table.title.startswith(f"{board.name}: ")
+    alone = evaluate(run_of(0).table, resamples=100)
+    for board, owner in [(each, found) for found in (comparison, alone) for each in found.every]:
+        table = tabulate_board(board, owner)
+        runs = f"{board.runs} runs," if board.runs > 1 else "1 run ("
+        assert table.title.startswith(f"{board.name}: {runs}")
+        assert ("Holm" in table.title) == any(row.p_holm is not None for row in board.rows)
         for row, cells in zip(board.rows, table.cells, strict=True):
             told = dict(zip(table.heads, cells, strict=True))
             assert told["method"] == board.label(row)
@@ -87,6 +93,12 @@ def test_a_board_has_every_row(comparison):
             assert told["verdict"] == row.verdict
             is_reference = row.outcome == "reference"
             assert told["gain, %"] == ("" if is_reference else interval(row.gain))
+            p = None if is_reference else row.p_holm
+            assert told["p"] == ("" if p is None else p_value(p))
+            assert told["MB"] == ("" if row.bytes is None else f"{row.bytes / 1e6:.1f}")
+            is_best = row.verdict.endswith("the best here")
+            behind = None if is_best else row.behind
+            assert told["behind the best, %"] == ("" if behind is None else interval(behind))
 
 
 def test_latex_is_balanced(comparison):

@@ -11,6 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from snapsure import AES, Ensemble, ScoreTable, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput, WrongArchitecture
 from snapsure.scoring import average_weights
+from snapsure.scoring._average import AveragedWeights
+from snapsure.scoring._plan import Plan
+from snapsure.table._pieces import Pieces
 
 
 def plain():
@@ -52,6 +55,32 @@ def test_half_precision_is_averaged_in_double(tmp_path):
         store.save({"weight": torch.full((1, 2), 60000.0 + 32 * epoch, dtype=torch.float16)}, epoch)
     model = nn.Linear(2, 1, bias=False).half()
     assert average_weights(model, store, start=0).weight.tolist() == [[60096.0, 60096.0]]
+
+
+def test_frozen_weights_that_snapshots_leave_out_stay_as_they_are(tmp_path):
+    """In double precision too, where a sum could be taken in the network's own memory."""
+    store, model = SnapshotStore(tmp_path), plain().double()
+    model[0].requires_grad_(False)
+    for epoch in range(1, 6):
+        with torch.no_grad():
+            model[2].bias.fill_(epoch)
+        store.save(model, epoch, trainable_only=True)
+    ours = average_weights(model, store, start=0)
+    torch.testing.assert_close(ours[0].weight, model[0].weight, rtol=1e-15, atol=0)
+    assert ours[2].bias.tolist() == [3, 3]
+
+
+def test_averaged_weights_are_one_snapshot_with_a_hash_of_its_own(trained):
+    store = trained(plain)
+    ours, again, other = (
+        AveragedWeights(plain(), one) for one in (store, store, store.select([11, 12]))
+    )
+    assert ours.epochs == other.epochs == [12]
+    assert ours.sha256(12) == again.sha256(12) != other.sha256(12)
+    expected = average_weights(plain(), store).state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in ours.load(12).items())
+    with pytest.raises(InvalidInput, match=r"`epoch` must be one of the 1 .* got 11"):
+        ours.load(11)
 
 
 def test_the_model_is_not_touched(trained):
@@ -149,7 +178,8 @@ TRAIN = torch.randn(40, 4, generator=torch.Generator().manual_seed(3)) * 3 + 1
 
 
 def scored(store, reference, **options):
-    options |= {"average": reference is not None, "reference": reference, "progress": False}
+    options = {"progress": False, **options}
+    options |= {"average": reference is not None, "reference": reference}
     return score(normalising(), store, (INPUTS, LABELS), **options)
 
 
@@ -195,6 +225,33 @@ def test_it_is_added_to_scores_that_are_there(trained, tmp_path):
     check_averaged(scored(store, 2 * TRAIN, out=out), store, 2 * TRAIN)
     piece.write_bytes(piece.read_bytes()[:-1])
     check_averaged(scored(store, 2 * TRAIN, out=out), store, 2 * TRAIN)
+
+
+def test_killed_while_it_is_replaced_the_other_scores_are_whole(trained, tmp_path, monkeypatch):
+    store, out = trained(normalising), tmp_path / "scores"
+    whole = scored(store, TRAIN, out=out)
+    write = Pieces.write
+
+    def tiring(self, *piece):
+        write(self, *piece)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pieces, "write", tiring)
+        patched.setattr(Plan, "leave", lambda self: None)  # as if it were killed
+        with pytest.raises(KeyboardInterrupt):
+            scored(store, 2 * TRAIN, out=out)
+    left = ScoreTable.open(out)
+    assert left.averaged is None
+    assert (left.kappa("softmax") == whole.kappa("softmax")).all()
+    check_averaged(scored(store, TRAIN, out=out), store, TRAIN)
+
+
+def test_its_pass_has_a_bar_of_its_own(trained, capsys):
+    scored(trained(normalising), TRAIN, progress=True)
+    bars = capsys.readouterr().err
+    assert "720/720 ·" in bars  # of 12 snapshots
+    assert " 60/60 ·" in bars
 
 
 def test_scoring_other_inputs_instead_forgets_it(trained, tmp_path):

@@ -1,5 +1,6 @@
 """The folder of scores: taken with the first score, and overwritten only where that is ours."""
 
+import errno
 import json
 import os
 from threading import Thread
@@ -7,7 +8,7 @@ from threading import Thread
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from torch import nn
 
 from snapsure import (
@@ -22,6 +23,7 @@ from snapsure import (
 )
 from snapsure.errors import CorruptFile, InvalidInput, StorageError
 from snapsure.scoring import LocalExecutor, _plan, _score
+from snapsure.scoring._executor import Worker
 from tests.support.folders import read_files
 from tests.support.problem import refusal
 from tests.support.processes import until
@@ -120,20 +122,27 @@ def test_overwritten_it_is_as_if_new(store, tmp_path):
     assert read_files(out).items() >= mine.items()
 
 
-def test_other_data_in_the_middle_is_overwritten(store, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_other_data_in_the_middle_is_overwritten(store, tmp_path, monkeypatch, is_finished):
     """Which the sample of batches that a folder is recognised by does not show."""
     n = 30 * 256
     x = torch.rand(n, 4)
     other = x.clone()
     other[5 * 256 : 6 * 256] += 1
     monkeypatch.setattr(_plan, "_SHARD", 512)
-    out = tmp_path / "out"
-    scored(store, out, (x, torch.arange(n) % 3))
-    changed = (other, torch.arange(n) % 3)
-    assert "with other data in rows 1024…1535" in refusal(lambda: scored(store, out, changed))
-    scored(store, out, changed, overwrite=True)
+    out, changed = tmp_path / "out", (other, torch.arange(n) % 3)
     scored(store, tmp_path / "new", changed)
-    assert read_files(out) == read_files(tmp_path / "new")
+    scored(store, out, (x, torch.arange(n) % 3), average=True)
+    assert "with other data in rows 1024…1535" in refusal(lambda: scored(store, out, changed))
+    if not is_finished:
+        (out / "softmax" / "epoch-000002.00002.npy").unlink()
+    scored(store, out, changed, overwrite=True)
+    ours, new = (read_files(folder) for folder in (out, tmp_path / "new"))
+    manifests = [json.loads(files.pop("table.json")) for files in (ours, new)]
+    assert ours == new
+    for key in ("hashes", "has_averaged"):
+        assert manifests[0][key] == manifests[1][key]
+    assert "average" not in manifests[0]["provenance"]
 
 
 def test_the_same_is_resumed_and_not_overwritten(store, tmp_path):
@@ -171,6 +180,59 @@ def test_a_saved_table_is_overwritten_and_a_folder_of_others_is_not(store, tmp_p
     assert (other / "prepared" / "chapter.tex").read_text() == "dear"
 
 
+class Locked(torch.utils.data.TensorDataset):
+    """Notes at every row whether another process could score into the folder."""
+
+    def __init__(self, folder):
+        super().__init__(X, Y)
+        self.folder, self.found = folder, set()
+
+    def __getitem__(self, i):
+        try:
+            with FileLock(self.folder / _plan.LOCK, timeout=0):
+                self.found.add("free")
+        except Timeout:
+            self.found.add("taken")
+        return super().__getitem__(i)
+
+
+def test_a_folder_is_locked_while_it_is_scored_into(store, tmp_path):
+    data = Locked(tmp_path / "out")
+    scored(store, tmp_path / "out", data)
+    assert data.found == {"taken"}
+    assert not (tmp_path / "out" / _plan.LOCK).exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_a_file_system_without_locks_is_used_and_one_that_fails_is_not(
+    store, tmp_path, monkeypatch, number
+):
+    def fail(*given, **options):
+        raise OSError(number, "no lock")
+
+    monkeypatch.setattr(FileLock, "acquire", fail)
+    if number == errno.ENOLCK:
+        assert scored(store, tmp_path / "out").kappa("softmax").shape == (3, 700)
+    else:
+        assert "no lock" in refusal(lambda: scored(store, tmp_path / "out"), StorageError)
+
+
+class Sworn(SoftmaxResponse):
+    """Looks at other data, and keeps nothing of it in files."""
+
+    prepares, name = True, "sworn"
+
+    def prepare(self, snapshots, folders):
+        self.seen = [snapshot.run(X[:5]).logits.shape for snapshot in snapshots]
+
+
+def test_a_kappa_need_not_write_what_it_prepares(store):
+    kappa = Sworn()
+    table = scored(store, None, kappas=[SoftmaxResponse(), kappa])
+    assert kappa.seen == [(5, 3)] * 3
+    assert (table.kappa("sworn") == table.kappa("softmax")).all()
+
+
 class Watching(torch.utils.data.Dataset):
     """Notes at every row which snapshots are prepared at that moment."""
 
@@ -193,6 +255,25 @@ def test_preparations_go_when_their_snapshot_is_scored(store, tmp_path, monkeypa
     kappas = NNDistance((X, Y), k=3)
     scored(store, tmp_path / "out", data, kappas, executor=LocalExecutor(group=1))
     assert data.seen == {(), ("3",), ("2",), ("1",)}
+
+
+def test_what_was_prepared_of_other_training_examples_is_not_used(store, tmp_path, monkeypatch):
+    """An interrupted scoring, overwritten by one with another reference."""
+    do = Worker.do
+
+    def prepare_only(self, piece, *rest):
+        if piece.shard is not None:
+            raise KeyboardInterrupt
+        return do(self, piece, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "do", prepare_only)
+        with pytest.raises(KeyboardInterrupt):
+            scored(store, tmp_path / "out", kappas=NNDistance((X, Y), k=3))
+    for name in ("out", "new"):
+        kappa = NNDistance((2 * X + 1, Y.flip(0)), k=3)
+        scored(store, tmp_path / name, kappas=kappa, overwrite=True)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "new")
 
 
 def test_the_batch_size_is_told(store, tmp_path):

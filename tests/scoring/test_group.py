@@ -164,14 +164,15 @@ def test_of_a_group_half_done_only_the_rest_is_scored(digits, tmp_path, one_by_o
     assert touched == {"epoch-000005.00002.npy", "epoch-000001.00000.npy"}
 
 
-def test_embeddings_outlive_an_interruption_and_not_the_table(
-    digits, tmp_path, one_by_one, monkeypatch
+@pytest.mark.parametrize("stopped", [1, 2])
+def test_what_is_done_outlives_an_interruption_and_embeddings_not_the_table(
+    digits, tmp_path, one_by_one, monkeypatch, stopped
 ):
     out = tmp_path / "stopped"
     done, do = [], Worker.do
 
     def tiring(self, piece, advance):
-        if len(done) == 2:
+        if len(done) == stopped:
             raise KeyboardInterrupt
         done.append(piece)
         return do(self, piece, advance)
@@ -179,12 +180,13 @@ def test_embeddings_outlive_an_interruption_and_not_the_table(
     monkeypatch.setattr(Worker, "do", tiring)
     with pytest.raises(KeyboardInterrupt):
         scored(digits, out, LocalExecutor(2))
-    assert done == [Piece((6, 5), None), Piece((6, 5), 0)]
+    assert done == [Piece((6, 5), None), Piece((6, 5), 0)][:stopped]
     assert sorted(path.name for path in (out / "prepared").iterdir()) == ["5", "6"]
-    done = []
-    monkeypatch.setattr(Worker, "do", lambda *a: (done.append(a[1]), do(*a))[1])
+    rest = []
+    monkeypatch.setattr(Worker, "do", lambda *a: (rest.append(a[1]), do(*a))[1])
     scored(digits, out, LocalExecutor(2))
-    assert Piece((6, 5), None) not in done
+    assert len(rest) == 3 * (4 + 1) - stopped
+    assert not {*done} & {*rest}
     assert read_files(out) == one_by_one
     assert not (out / "prepared").exists()
 

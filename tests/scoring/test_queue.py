@@ -139,12 +139,27 @@ def test_what_was_prepared_for_lost_pieces_goes_too(plan, fails):
 
 
 def test_of_many_causes_a_few_are_told(plan):
-    queue = Queue(plan, plan.todo())
-    for i in range(50):
-        queue._running += 1
-        queue.failed(Piece((3,), i % 4), f"cause {i}")
-    with pytest.raises(ScoringFailed) as caught:
-        queue.close()
-    assert len(str(caught.value)) < 600
-    assert "got 50 that failed" in str(caught.value)
-    assert "other causes" in str(caught.value)
+    def message(causes, pieces):
+        queue = Queue(plan, plan.todo())
+        for i in range(causes * pieces):
+            queue._running += 1
+            queue.failed(Piece((3,), i % 4), f"cause {i % causes}")
+        with pytest.raises(ScoringFailed) as caught:
+            queue.close()
+        return str(caught.value)
+
+    said = message(50, 1)
+    assert len(said) < 600
+    assert "got 50 that failed" in said
+    assert "; 42 other causes. Fix" in said
+    every = message(8, 8)  # as many of each as are named
+    assert (every.count("rows"), every.count("(cause "), every.count(" more")) == (64, 8, 0)
+    assert "other causes" not in every
+
+
+def test_preparations_that_are_half_removed_are_made_again(plan, monkeypatch):
+    plan.begin()
+    plan.note_prepared(6)
+    monkeypatch.setattr("shutil.rmtree", lambda *given, **options: None)  # as if it were killed
+    plan.forget_prepared(6)
+    assert plan.todo()[0] == Piece((6, 5), None)

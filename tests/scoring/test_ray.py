@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from snapsure import Ensemble, MCDropout, NNDistance, SnapshotStore, SoftmaxResponse, score
 from snapsure.errors import InvalidInput, ScoringFailed
+from snapsure.kappas import Entropy
 from snapsure.networks._ways import WAYS
 from snapsure.scoring import RayExecutor, _plan
 from snapsure.scoring._plan import make_plan
@@ -87,6 +88,13 @@ def test_the_bytes_are_those_of_one_process(digits, cluster, tmp_path, undisturb
     scored(digits, data, out, RayExecutor(group=2))
     assert len(data.noted()) == before
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.npy")} == written
+
+
+def test_scores_of_something_else_are_overwritten(digits, cluster, tmp_path, undisturbed):
+    data, out = Watched(digits.test, tmp_path / "data"), tmp_path / "out"
+    score(digits.model(), digits.store, digits.test, Entropy(), out=out, progress=False)
+    scored(digits, data, out, RayExecutor(group=2), overwrite=True)
+    assert read_files(out) == undisturbed
 
 
 def test_one_worker_chooses_the_way_for_all(cluster, tmp_path):

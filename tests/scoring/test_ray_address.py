@@ -1,5 +1,6 @@
 """Addresses that no Ray answers at."""
 
+import os
 import socket
 import sys
 
@@ -35,3 +36,38 @@ def test_a_client_that_is_not_installed(monkeypatch):
     facts = ("`address`", address, "grpc", "pip install 'ray[client]'")
     with refuses(InvalidInput, *facts), _ray._connect(address):
         pass
+
+
+@pytest.mark.parametrize(
+    ("address", "switch", "expected"),
+    [
+        (None, None, ("local", "0", False)),  # no other machine can reach it
+        (None, "1", ("local", "1", True)),  # unless the user says so
+        ("ray://head", None, ("ray://head", None, True)),
+    ],
+)
+def test_a_ray_that_is_started_or_joined_is_left_as_it_was(monkeypatch, address, switch, expected):
+    import ray
+    from ray._private import ray_constants
+
+    done, set_to = [], {} if switch is None else {_ray._CLUSTER: switch}
+
+    def init(place, **options):
+        done.append((place, os.environ.get(_ray._CLUSTER), ray_constants.ENABLE_RAY_CLUSTER))
+        done.append({name: options.get(name) for name in ("include_dashboard", "log_to_driver")})
+
+    for name in ("RAY_ADDRESS", _ray._CLUSTER):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in set_to.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    monkeypatch.setitem(sys.modules, "grpc", sys)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: done.append("ended"))
+    with _ray._connect(address):
+        assert len(done) == 2
+        assert (os.environ.get(_ray._CLUSTER), ray_constants.ENABLE_RAY_CLUSTER) == (switch, True)
+    started, options, ended = done
+    assert (started, ended) == (expected, "ended")
+    assert {*options.values()} == {False if address is None else None}  # a client takes neither

@@ -1,11 +1,16 @@
 """What a cluster gets at a time, and what is tried again: against a Ray that runs nothing."""
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from snapsure import SoftmaxResponse
 from snapsure.scoring import RayExecutor
+from snapsure.scoring._plan import make_plan
+from snapsure.scoring._ray import _Job
 
 
 class Failed(Exception):
@@ -116,3 +121,18 @@ def test_what_still_runs_when_scoring_ends_is_cancelled(monkeypatch):
     assert next(started) == 1
     started.close()
     assert [piece for piece, _ in cluster.cancelled] == [2, 3, 4]
+
+
+def test_a_worker_has_the_paths_and_the_threads_that_scoring_was_started_with(
+    digits, tmp_path, monkeypatch
+):
+    (tmp_path / "start" / "out").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(digits.model(), digits.store, digits.test, SoftmaxResponse(), Path("out"))
+    threads = torch.get_num_threads()
+    try:
+        assert _Job(plan, digits.model(), tmp_path / "start", threads + 1).worker() is not None
+        assert torch.get_num_threads() == threads + 1
+    finally:
+        torch.set_num_threads(threads)
+    assert Path.cwd().samefile(tmp_path / "start")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from snapsure import AES, Ensemble, MCDropout, SoftmaxResponse, score
-from snapsure.errors import InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.kappas import DeepKNN, Doctor, Energy, Entropy, Margin, MaxLogit
 from snapsure.networks._forward import Logits
 from snapsure.scoring._recorded import RecordedLogits, average_probabilities, score_recorded
@@ -96,6 +96,22 @@ def test_averaged_probabilities_of_several_networks(kept, other):
     )
     np.testing.assert_array_equal(y_hat, p.argmax(axis=1))
     np.testing.assert_allclose(both, p.max(axis=1), rtol=1e-12)
+
+
+def test_what_was_recorded_after_an_epoch_goes_and_the_rest_stays(tmp_path):
+    kept, logits = RecordedLogits(tmp_path), np.zeros((2, 3), np.float32)
+    for epoch in (1, 2, 3, 4):
+        kept.write(epoch, logits + epoch, np.array([0, 2]))
+    for _ in range(2):
+        kept.rewind(2)
+        assert kept.epochs == [1, 2]
+        assert (kept.read(2) == 2).all()
+        names = ["epoch-000001.npy", "epoch-000002.npy", "labels.npy", "logits.json"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == names
+    with pytest.raises(InvalidInput, match=r"same examples .* other labels at epoch 3"):
+        kept.write(3, logits, np.array([2, 0]))
+    with pytest.raises(CorruptFile, match=r"logits.json must name epoch-000003.npy"):
+        kept.read(3)
 
 
 def test_refusals(digits, other_digits, kept, tmp_path):

@@ -62,6 +62,7 @@ def test_labels_and_answers(digits, table):
     assert (table.y_hat == table.labels[-1]).all()
     assert (table.y == y.numpy()).all()
     assert (table.errors == (table.y_hat != y.numpy())).all()
+    assert table.provenance["classes"] == 10
 
 
 def test_softmax_is_of_the_final_answer_at_every_snapshot(digits, table):
@@ -459,9 +460,11 @@ def test_without_labels(digits):
     assert table.kappa("softmax").shape == (len(digits.store), len(digits.test[0]))
 
 
-def test_progress_says_how_far_it_is(digits, capsys):
-    score(digits.model(), digits.store, digits.test, SoftmaxResponse())
-    rows = len(digits.store) * len(digits.test[0])
+@pytest.mark.parametrize("members", [1, 2])
+def test_progress_says_how_far_it_is(digits, other_digits, capsys, members):
+    snapshots = digits.store if members == 1 else Ensemble([digits.store, other_digits.store])
+    score(digits.model(), snapshots, digits.test, SoftmaxResponse())
+    rows = members * len(digits.store) * len(digits.test[0])
     captured = capsys.readouterr()
     assert f"{rows}/{rows} ·" in captured.err
     assert captured.out == ""
@@ -506,6 +509,9 @@ def test_data_whose_rows_do_not_line_up(digits):
     pairs = Pairs(*digits.test)
     assert refusal(digits, data=DataLoader(pairs, shuffle=True)).startswith(
         "`data` must give its examples in a fixed order, got a DataLoader with RandomSampler"
+    )
+    assert refusal(digits, data=DataLoader(pairs, batch_size=None)).startswith(
+        "`data` must be cut into batches by its DataLoader, got one with batch_size=None"
     )
     assert refusal(digits, data=DataLoader(pairs, batch_size=64, drop_last=True)).startswith(
         "`data` must keep every example, got a DataLoader with drop_last=True"
@@ -665,6 +671,7 @@ def test_kappas_that_do_not_go_together(digits, other_digits):
     assert refusal(digits, kappas=["softmax"]).startswith(
         "`kappas` must be κ functions, got 'softmax'"
     )
+    assert refusal(digits, kappas=[]).startswith("`kappas` must be κ functions, got none")
     for one in ("entropy", digits.test[1]):  # not letter by letter, and not every label
         assert re.search("got .{,60} Pass .*\\(inputs, labels\\)", refusal(digits, kappas=one))
     with pytest.raises(InvalidInput, match="`stores` must name at least 2 members, got 1"):

@@ -223,6 +223,10 @@ def test_another_model_is_refused(saved):
         SnapshotStore.adopt(path.parent)
     with refuses(InvalidInput, "`model`", "got BertForSequenceClassification", loads):
         score(make_base(), path.parent, DATA, progress=False)
+    inside = make_base()
+    inside.add_adapter(LoraConfig(r=2))  # by Transformers, without a PeftModel around
+    with refuses(InvalidInput, "`model`", "got BertForSequenceClassification", loads):
+        SnapshotStore.adopt(path.parent, model=inside)
     for name, value, got in (("r", 4, 2), ("use_dora", True, False), ("lora_alpha", 16, 8)):
         with refuses(InvalidInput, f"{name}=", str(got), str(value), loads):
             SnapshotStore.adopt(path.parent, model=make_model(**{name: value}))
@@ -245,6 +249,7 @@ def test_another_base_is_refused(saved):
     with refuses(InvalidInput, "'one'", "got 'another'", "name_or_path"):
         SnapshotStore.adopt(path.parent, model=model)
     model.get_base_model().name_or_path = "one"
+    change(path, of_a_later_version=1, target_modules=["value", "query", "value"])
     for named in ("one", None):
         change(path, base_model_name_or_path=named)
         assert SnapshotStore.adopt(path.parent, model=model).epochs == [7]

@@ -5,6 +5,7 @@ import os
 import shutil
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import nn
 
 from snapsure import Ensemble, Recorder, SnapshotStore, SoftmaxResponse, _files, score
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile, WrongArchitecture
-from snapsure.snapshots import _weights
+from snapsure.snapshots import _adopt, _weights
 from tests.support.refusals import refuses
 
 
@@ -65,6 +66,8 @@ def files(folder):
         (["net-e3f1-1.pt", "net-e3f1-2.pt"], [1, 2]),
         (["e1/model.pt", "e2/model.pt"], [1, 2]),
         (["a1_b10.pt", "a2_b20.pt", "a3_b30.pt"], [1, 2, 3]),
+        (["net_acc91.pt"], [91]),  # a single number orders one checkpoint, whatever it counts
+        (["1_loss1.25.pt", "2_loss0.85.pt"], [1, 2]),
         (
             ["2024-01-31_23-59.pt", "2024-02-01_00-02.pt", "2024-02-01_10-01.pt"],
             [20240131235900, 20240201000200, 20240201100100],
@@ -79,7 +82,7 @@ def files(folder):
         (["net_0.93_1.pt", "net_0.91_2.pt"], [1, 2]),
         (["run_09-58.pt", "run_10-59.pt"], [9, 10]),
         (["net_01-20.pt", "net_10-20.pt", "net_20-20.pt"], [1, 10, 20]),
-        ([f"run-{10**20}-3.pt", f"run-{10**20 + 1}-2.pt"], [2, 3]),
+        ([f"run-{2**63 - 1}-3.pt", f"run-{2**63}-2.pt"], [2, 3]),
     ],
 )
 def test_epochs_from_names(tmp_path, names, epochs):
@@ -105,6 +108,16 @@ def test_epochs_from_inside(tmp_path, key):
     assert all(same(store.load(epoch), weights(epoch)) for epoch in store)
 
 
+@pytest.mark.parametrize("key", ["global_step", "step"])
+def test_steps_from_inside(tmp_path, key):
+    """As Lightning names several checkpoints of an epoch."""
+    for name, step in {"epoch=0": 10, "epoch=0-v1": 20}.items():
+        torch.save({"state_dict": weights(step), "epoch": 0, key: step}, tmp_path / f"{name}.ckpt")
+    store = SnapshotStore.adopt(tmp_path)
+    assert store.epochs == [10, 20]
+    assert same(store.load(20), weights(20))
+
+
 def test_numbers_in_names_tell_where_what_is_inside_is_no_mapping(tmp_path):
     for i in (1, 2):
         torch.save([torch.ones(2)], tmp_path / f"net-{i}.pt")
@@ -124,13 +137,18 @@ def test_a_copy_of_the_last_is_left_out_and_a_later_last_is_not(tmp_path):
 @pytest.mark.parametrize("how", ["copied", "saved again"])
 def test_copies_of_epochs_are_left_out(tmp_path, how):
     """As timm leaves them (`.pth.tar`, with epochs inside), and as many a loop does."""
-    for folder, name, end in (("timm", "checkpoint-", ".pth.tar"), ("own", "net18_", ".pt")):
+    for folder, name, end in (
+        ("timm", "checkpoint-", ".pth.tar"),
+        ("own", "net18_", ".pt"),
+        ("epochs", "epoch-", ".pt"),
+        ("steps", "step-", ".pt"),
+    ):
         (tmp_path / folder).mkdir()
         for epoch in (3, 4, 5):
             content = {"epoch": epoch, "state_dict": weights(epoch)}
             path = tmp_path / folder / f"{name}{epoch}{end}"
             torch.save(content if folder == "timm" else content["state_dict"], path)
-            for copy in {4: ["net18_best"], 5: ["last", "model_best"]}.get(epoch, []):
+            for copy in {4: ["net18_best"], 5: ["last", "model_best", "weights"]}.get(epoch, []):
                 if how == "copied":
                     shutil.copy(path, path.with_name(f"{copy}{end}"))
                 else:
@@ -148,6 +166,22 @@ def test_files_without_checksums_are_no_copies_of_others(tmp_path):
     finally:
         torch.serialization.set_crc32_options(True)
     with refuses(InvalidInput, "`folder`", "got best beside epoch-1"):
+        SnapshotStore.adopt(tmp_path)
+
+
+def test_files_of_one_size_and_time_are_no_copies_of_others(tmp_path):
+    for name, number in (("epoch-1", 1), ("best", 2)):
+        save_file(weights(number), tmp_path / f"{name}.safetensors")
+        os.utime(tmp_path / f"{name}.safetensors", (1, 1))
+    with refuses(InvalidInput, "`folder`", "got best beside epoch-1"):
+        SnapshotStore.adopt(tmp_path)
+
+
+def test_a_damaged_file_is_no_copy_of_others(tmp_path):
+    path = tmp_path / "best.pt"
+    torch.save(weights(1), tmp_path / "epoch-1.pt")
+    path.write_bytes((tmp_path / "epoch-1.pt").read_bytes().replace(b"PK\1\2", b"PK\1\0"))
+    with refuses(CorruptFile, path):
         SnapshotStore.adopt(tmp_path)
 
 
@@ -332,7 +366,10 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     torch.save({**weights(1, "student."), **weights(2, "teacher.")}, tmp_path / "epoch-1.pt")
     model = network()
     with refuses(
-        InvalidInput, "got it under 'student.' and 'teacher.'", "state='student'", "--state"
+        InvalidInput,
+        "got it under 'student.' and 'teacher.'",
+        "state='student'",
+        "--state student ",
     ):
         SnapshotStore.adopt(tmp_path).load_into(model, 1)
     store = SnapshotStore.adopt(tmp_path, state="teacher.")
@@ -341,6 +378,10 @@ def test_two_networks_in_one_checkpoint(tmp_path):
     assert same(store.load(1), weights(2))
     assert same(SnapshotStore.adopt(tmp_path, state="teacher").load(1), weights(2))
     assert store.sha256(1) != SnapshotStore.adopt(tmp_path, state="student").sha256(1)
+    content = {"state_dict": {**weights(1, "student."), **weights(3, "teacher.")}}
+    torch.save(content, tmp_path / "epoch-1.pt")  # as Lightning does
+    assert same(SnapshotStore.adopt(tmp_path, state="teacher").load(1), weights(3))
+    torch.save({**weights(1, "student."), **weights(2, "teacher.")}, tmp_path / "epoch-1.pt")
     mistyped = SnapshotStore.adopt(tmp_path, state="techer.")
     for function, given in ((mistyped.load, (1,)), (mistyped.load_into, (model, 1))):
         with refuses(InvalidInput, "`state`", "got 'techer'", "student.0, "):
@@ -387,6 +428,10 @@ def test_weights_that_were_tied_and_left_out(tmp_path):
     SnapshotStore.adopt(tmp_path).load_into(model, 1)
     assert torch.equal(model.second.weight, state["first.weight"])
     assert torch.equal(model.second.bias, state["second.bias"])
+    del state["first.weight"]
+    save_file(state, tmp_path / "epoch-1.safetensors")
+    with refuses(WrongArchitecture, "missing in the snapshot: first.weight, second.weight"):
+        SnapshotStore.adopt(tmp_path).load_into(model, 1)
 
 
 def test_another_architecture_is_told(tmp_path):
@@ -431,9 +476,11 @@ def test_a_call_hidden_in_something_allowed_runs_nothing(tmp_path, monkeypatch, 
 
 
 def test_the_old_pickle_format_is_read(tmp_path):
-    path = tmp_path / "epoch-1.pt"
-    torch.save(weights(3), path, _use_new_zipfile_serialization=False)
-    assert same(SnapshotStore.adopt(tmp_path).load(1), weights(3))
+    content = {"epoch": 7, "state_dict": weights(3)}
+    torch.save(content, tmp_path / "last.pt", _use_new_zipfile_serialization=False)
+    store = SnapshotStore.adopt(tmp_path)
+    assert store.epochs == [7]
+    assert same(store.load(7), weights(3))
 
 
 def test_a_folder_above_will_do_and_two_trainings_will_not(tmp_path):
@@ -578,6 +625,18 @@ def test_a_rewriting_of_the_same_moment_is_noticed(tmp_path):
             store.load(1)
 
 
+@pytest.mark.parametrize("age", [0, 0.01, -0.01, 1, -3600])
+def test_a_folder_that_has_just_changed_is_waited_for(tmp_path, monkeypatch, age):
+    """Until a later writing gets a later time, as clocks of file systems go; no longer."""
+    path, pauses = tmp_path / "epoch-1.pt", []
+    torch.save(weights(1), path)
+    os.utime(path, (1000, 1000))
+    clock = SimpleNamespace(time=lambda: 1000 + age, sleep=pauses.append)
+    monkeypatch.setattr(_adopt, "time", clock)
+    SnapshotStore.adopt(tmp_path)
+    assert sum(pauses) == (0.02 if abs(age) < 0.02 else 0)
+
+
 def test_it_cannot_be_recorded_into(tmp_path):
     torch.save(weights(1), tmp_path / "epoch-1.pt")
     with refuses(InvalidInput, "`store`", "got CheckpointFolder"):
@@ -599,19 +658,21 @@ def test_scored_like_a_store_and_left_as_it_was(digits, tmp_path):
     assert np.array_equal(ours.epochs, theirs.epochs)
     together = Ensemble([digits.store, folder])
     table = score(digits.model(), together, digits.test, progress=False)
+    # Two networks at once may add numbers in another order than one does.
     assert np.allclose(table.kappa("softmax"), ours.kappa("softmax"), rtol=0, atol=1e-12)
     assert files(folder) == before
 
 
 def test_a_compressed_checkpoint_is_read_as_what_it_holds(tmp_path):
-    plain, packed = tmp_path / "epoch-1.pt", tmp_path / "epoch-2.pt"
+    plain, packed = tmp_path / "epoch-1.pt", tmp_path / "packed.pt"
     # Mapped, w would be the bytes of its packed form, and of z after it.
     state = {"w": torch.arange(5000.0) % 7, "z": torch.randn(50_000)}
-    torch.save(state, plain)
+    torch.save({"epoch": 2, "state_dict": state}, plain)
     with ZipFile(plain) as source, ZipFile(packed, "w", ZIP_DEFLATED) as target:
         for entry in source.infolist():
             target.writestr(entry.filename, source.read(entry))
     assert packed.stat().st_size < plain.stat().st_size
+    torch.save(state, plain)
     store = SnapshotStore.adopt(tmp_path)
     for epoch in (1, 2):
         assert same(store.load(epoch), state)

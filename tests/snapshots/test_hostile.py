@@ -1,8 +1,10 @@
 """Files made to harm: names that lead elsewhere, numbers that lie in other files, bombs."""
 
+import hashlib
 import json
 import math
 import os
+from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -11,11 +13,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from snapsure import AES, Predictor, SnapshotStore
+from snapsure import AES, Predictor, ScoreTable, SnapshotStore
 from snapsure.cli import _data
 from snapsure.errors import CorruptFile, InvalidInput, UnsafeFile
 from snapsure.evaluation._archive import open_contest, write_manifest
 from snapsure.table._packed import unpack
+from snapsure.table._pieces import read_layout, write_layout
 from tests.support.refusals import refuses
 
 GIB = 1 << 30
@@ -73,7 +76,7 @@ def test_an_index_that_is_none(tmp_path, text):
         SnapshotStore.adopt(tmp_path)
 
 
-@pytest.mark.parametrize("epoch", [math.nan, math.inf, 10**30, "[" * 10**5, "[1]"])
+@pytest.mark.parametrize("epoch", [math.nan, math.inf, 2**63, "[" * 10**5, "[1]"])
 def test_what_the_trainer_cannot_have_told(tmp_path, epoch):
     """The name tells, as it does where nothing is told."""
     path = tmp_path / "checkpoint-50"
@@ -172,6 +175,31 @@ def test_a_small_archive_that_unpacks_to_a_lot(tmp_path):
     write_manifest({"words": 1}, {}, tmp_path)
     with refuses_bomb(path, size, "the archive again"):
         open_contest(tmp_path)
+
+
+class RunsCode:
+    """A pickle of this calls `os.mkdir`."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_arrays_are_no_pickles(tmp_path, monkeypatch):
+    """Neither in a table, under a valid hash, nor in a packed one."""
+    monkeypatch.chdir(tmp_path)
+    table, hostile = ScoreTable.from_kappa([[0.5, 0.6]]), np.array([RunsCode(), 1], dtype=object)
+    table.save("saved")
+    piece = Path("saved", "softmax", "epoch-000001.00000.npy")
+    np.save(piece, hostile)
+    layout = read_layout(Path("saved"))
+    layout["hashes"]["softmax/" + piece.name] = hashlib.sha256(piece.read_bytes()).hexdigest()
+    write_layout(Path("saved"), layout)
+    with refuses(CorruptFile, piece, "cannot be read"):
+        ScoreTable.open("saved")
+    np.savez("packed.npz", epochs=np.array([1]), y_hat=hostile)
+    with refuses(CorruptFile, "packed.npz", "cannot be read"):
+        unpack(Path("packed.npz"))
+    assert not Path("ran").exists()
 
 
 def test_what_compresses_well_is_no_bomb(tmp_path):

@@ -6,6 +6,8 @@ import os
 import platform
 import re
 import signal
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -231,3 +233,28 @@ def test_who_holds_the_lock(tmp_path, note, who):
         (tmp_path / ".lock.pid").write_text(note.format(**names))
         with refuses(StoreLocked, tmp_path, f"got a second: {who.format(**names)} writes there"):
             SnapshotStore(tmp_path).save(weights(), 1)
+
+
+def no_locks(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_any_thread_may_drop_a_lock_which_is_free_when_it_is_forgotten(
+    tmp_path, monkeypatch, works
+):
+    """Another thread may ask for it at that moment."""
+    if not works:
+        gc.collect()  # stores of earlier tests release their locks while there are some
+        monkeypatch.setattr("fcntl.flock", no_locks)
+    locks, again = [], []
+
+    def take(into):
+        into.append(_lock.take_lock(tmp_path, tmp_path / "manifest.json"))
+
+    with ThreadPoolExecutor(1) as pool:  # whose thread stays
+        pool.submit(take, locks).result()
+        watch = weakref.ref(locks[0], lambda _: take(again))
+        locks.clear()
+        assert watch() is None
+        assert len(again) == 1

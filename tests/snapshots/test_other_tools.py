@@ -1,5 +1,6 @@
 """What skorch, Keras and Transformers leave and expect, where these are not installed."""
 
+import shutil
 import sys
 from types import SimpleNamespace
 from zipfile import ZipFile
@@ -18,7 +19,7 @@ from tests.support.refusals import refuses
 @pytest.mark.parametrize(
     ("history", "epochs"),
     [
-        ('[{"epoch": 1}, {"epoch": 7}]', [7]),
+        ('[{"epoch": 1}, {"epoch": 2}, {"epoch": 7}]', [7]),
         ('[{"epoch": 1}, 7]', [3]),
         ("[]", [3]),
         ("{}", [3]),
@@ -38,6 +39,11 @@ def test_skorchs_history_tells_of_its_own_weights_alone(tmp_path):
     for name in ("params_3.pt", "params_4.pt"):
         torch.save({"w": torch.ones(2)}, tmp_path / name)
     assert SnapshotStore.adopt(tmp_path).epochs == [3, 4]
+    for name in ("params_3.pt", "params_4.pt"):
+        (tmp_path / name).unlink()
+    torch.save({"w": torch.ones(2)}, tmp_path / "params_best.pt")
+    with refuses(InvalidInput, "`folder`", "got params_best"):
+        SnapshotStore.adopt(tmp_path)
 
 
 def keras_file(folder, ending):
@@ -57,6 +63,7 @@ def keras_file(folder, ending):
 @pytest.mark.parametrize("ending", [".weights.h5", ".keras"])
 def test_keras_reads_its_own_weights(tmp_path, ending):
     path = keras_file(tmp_path, ending)
+    shutil.copy(path, tmp_path / f"best{ending}")
     store, taken = SnapshotStore.adopt(tmp_path), []
     assert torch.equal(store.load(1)["layers/dense/vars/0"], torch.ones(2, 3))
     store.load_into(SimpleNamespace(load_weights=taken.append), 1)

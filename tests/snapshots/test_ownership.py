@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 from snapsure import Recorder, SnapshotStore, _files
 from snapsure.errors import CorruptFile, InvalidInput, StorageError
+from snapsure.snapshots import _manifest
 from snapsure.snapshots._lock import WriterLock
 from tests.support.refusals import refuses
 
@@ -56,7 +57,7 @@ def test_checkpoints_that_are_no_snapshots_are_refused_and_kept(tmp_path):
         SnapshotStore(tmp_path).save(weights(1), 1)
     with refuses(InvalidInput, "`folder`", f"got best.pt in {tmp_path}"):
         SnapshotStore(tmp_path).rebuild()
-    assert [*content(tmp_path)] == ["best.pt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
 
 
 @pytest.mark.parametrize("damage", [None, "{", "{}"])
@@ -168,7 +169,9 @@ def test_a_snapshot_left_before_it_was_named_is_replaced(store, monkeypatch):
 
 def test_a_file_of_others_is_not_replaced(store):
     other = store.path / "epoch-000004.safetensors"
-    for content in (b"mine", b"", (2**62).to_bytes(8, "little")):
+    header = b'{"__metadata__": []}'
+    no_names = len(header).to_bytes(8, "little") + header
+    for content in (b"mine", b"", (2**62).to_bytes(8, "little"), no_names):
         other.write_bytes(content)
         with refuses(InvalidInput, "`epoch`", f"got {other}"):
             store.save(weights(4), 4)
@@ -258,6 +261,19 @@ def test_a_folder_that_is_deleted_while_a_store_writes_there_is_not_begun_anew(s
     with refuses(StorageError, store.path, "No such file"):
         store.save(weights(5), 5)
     assert not store.path.exists()
+
+
+def test_another_writer_may_begin_while_the_first_snapshot_is_prepared(tmp_path, monkeypatch):
+    find = _manifest.list_checkpoint_files
+
+    def find_after_another(folder):
+        monkeypatch.undo()
+        SnapshotStore(folder).save(weights(1), 1)
+        return find(folder)
+
+    monkeypatch.setattr(_manifest, "list_checkpoint_files", find_after_another)
+    SnapshotStore(tmp_path).save(weights(2), 2)
+    assert SnapshotStore(tmp_path).epochs == [1, 2]
 
 
 @pytest.mark.parametrize("objects", [1, 4])

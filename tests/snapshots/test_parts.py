@@ -46,6 +46,10 @@ def test_the_module_was_saved_and_the_network_is_given(tmp_path):
         "is the part 'net'",
     ):
         own.load_into(nn.Linear(3, 2), 1)
+    named = SnapshotStore(tmp_path / "named")
+    named.save(nn.ModuleDict({"base_model": nn.Linear(3, 2)}), 1)  # as peft names it too
+    with refuses(WrongArchitecture, "is the part 'base_model'"):
+        named.load_into(nn.Linear(3, 2), 1)
     others.mkdir()
     around = nn.ModuleDict({"lit": Module()})
     torch.save(around.state_dict(), others / "epoch-1.pt")

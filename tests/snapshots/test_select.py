@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from snapsure import Ensemble, SnapshotStore
-from snapsure.errors import InvalidInput
+from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.snapshots import Snapshots
 from tests.support.refusals import refuses
 
@@ -56,9 +56,13 @@ def test_an_ensemble_is_its_members(store, tmp_path):
     assert [member.path for member in both.members] == [store.path, other.path]
     assert both.sha256(4) == f"{store.sha256(4)} {other.sha256(4)}"
     both.verify()
+    assert repr(both) == f"Ensemble([{store!r}, {other!r}])"
     some = both.select([4, 8])
     assert some.epochs == [4, 8]
     assert [member.epochs for member in some.members] == [[4, 8], [4, 8]]
     for call in (lambda: both.load(4), lambda: both.load_into(nn.Linear(3, 2), 4)):
         with refuses(InvalidInput, "got 2 of them", ".members"):
             call()
+    (other.path / "epoch-000006.safetensors").unlink()
+    with refuses(CorruptFile, f"epoch 6 ({other.path}", "got no file"):
+        both.verify()

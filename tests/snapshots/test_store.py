@@ -52,6 +52,10 @@ def test_the_file_is_plain_safetensors(store):
     model = network()
     store.save(model, 3)
     assert same(load_file(store.path / "epoch-000003.safetensors"), model.state_dict())
+    for length in range(1, 9):  # numbers begin at a multiple of 8, however long the names are
+        store.save({"w" * length: torch.ones(2)}, 10 + length)
+        content = (store.path / f"epoch-0000{10 + length}.safetensors").read_bytes()
+        assert int.from_bytes(content[:8], "little") % 8 == 0
 
 
 def test_a_store_that_writes_can_be_sent_to_another_process(store):
@@ -148,6 +152,9 @@ def test_remove_and_rewind(store):
         store.save(network(), epoch)
     store.remove(2)
     store.rewind(3)
+    manifest = (store.path / "manifest.json").stat().st_ino
+    store.rewind(3)  # nothing is left to remove
+    assert (store.path / "manifest.json").stat().st_ino == manifest
     assert store.epochs == [1, 3]
     assert len(list(store.path.glob("*.safetensors"))) == 2
 
@@ -178,11 +185,13 @@ def test_wrong_arguments(store):
 
 
 def test_an_epoch_that_is_not_there(store):
-    with refuses(InvalidInput, "`epoch`", "got 1"):
-        store.load(1)
+    for call in (store.load, store.remove):
+        with refuses(InvalidInput, "`epoch`", "got 1"):
+            call(1)
     store.save(network(), 4)
-    with refuses(InvalidInput, "`epoch`", "got 1"):
-        store.load(1)
+    for call in (store.load, store.remove):
+        with refuses(InvalidInput, "`epoch`", "got 1"):
+            call(1)
 
 
 def test_a_snapshot_of_another_architecture(store):
@@ -210,6 +219,8 @@ def check_damage(store, damage, got):
         with refuses(CorruptFile, f"epoch 2 ({path})", f"got {got}", ".remove"):
             call()
     store.load(1), store.load(3)
+    store.remove(2)  # as it says
+    store.verify()
 
 
 def flip(path, place):
@@ -437,7 +448,7 @@ def test_integers_for_weights_are_refused(store):
 
 def test_recorder_refuses_a_folder_of_another_run(store):
     Recorder(store).record(network(), 5)
-    with refuses(InvalidInput, "`epoch`", "latest 5", "got 2", ".rewind(1)"):
+    with refuses(InvalidInput, "`epoch`", "latest 5", "got 2", "after epoch 1,", ".rewind(1)"):
         Recorder(store).record(network(), 2)
     snapsure.SnapshotStore(str(store.path)).rewind(1)  # as it says, beside the store that is there
     assert Recorder(store, dtype="bfloat16").record(network(), 2)

@@ -165,8 +165,14 @@ def test_rounded(tmp_path):
 
 def test_another_base_is_refused(stores):
     part, _ = stores
-    with refuses(InvalidInput, f"epoch 3 in {part.path}", f"SHA-256 {part.base(3)}", "pretrained"):
-        part.load_into(network(seed=1), 3)
+    for store in (part, part.select([3])):
+        facts = f"epoch 3 in {part.path}", f"SHA-256 {part.base(3)}", "pretrained"
+        with refuses(InvalidInput, *facts):
+            store.load_into(network(seed=1), 3)
+    turned = network()
+    turned[0].weight = nn.Parameter(turned[0].weight.detach().view(4, 64), requires_grad=False)
+    with refuses(InvalidInput, "got others"):
+        part.load_into(turned, 3)
     with refuses(InvalidInput, "precision"):
         part.load_into(network().double(), 3)
     with refuses(InvalidInput, "`model`", "got others"):
@@ -191,6 +197,22 @@ def test_frozen_weights_that_change_are_refused(stores):
         whole.save(model, 6, trainable_only=True)
     part.rewind(0)
     part.save(model, 6, trainable_only=True)
+
+
+def test_what_is_tied_is_trained_under_all_its_names(tmp_path):
+    def make():
+        torch.manual_seed(0)
+        norm, linear = nn.BatchNorm1d(4), nn.Linear(4, 4)
+        frozen = nn.Linear(4, 4).requires_grad_(False)
+        return nn.Sequential(frozen, norm, linear, norm, linear)
+
+    model, store = make(), SnapshotStore(tmp_path)
+    for epoch in (1, 2):
+        with torch.no_grad():
+            model.train()(X + epoch)
+            model[2].weight.mul_(2)
+        store.save(model, epoch, trainable_only=True)
+    assert_same(weights_of(store, 2, make()), model.state_dict())
 
 
 def test_what_does_not_say_what_is_trained_is_refused(tmp_path):

@@ -7,6 +7,7 @@ import types
 import uuid
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -66,6 +67,7 @@ def same(a, b):
         argparse.Namespace(lr=0.1, data=Path("data"), seeds=[1, 2]),
         [datetime.now(UTC), timedelta(seconds=3), date(2026, 1, 2)],
         PureWindowsPath("C:/data"),
+        {"best": torch.tensor(0.9)},
     ],
 )
 def test_what_is_harmless_is_read_without_trust(tmp_path, beside):
@@ -187,6 +189,7 @@ def test_bytes_that_are_no_checkpoint(tmp_path, content, got):
     ("content", "got"),
     [
         ({"weights": {"w": [1, 2]}, "epoch": 1}, "weights, epoch"),
+        ({"a": 1, "b": 2, "c": 3}, "a, b, c. Save"),
         ({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}, "a, b, c and 2 more"),
         ([1, 2], "a list"),
         (torch.ones(3), "a Tensor"),
@@ -209,3 +212,11 @@ def test_networks_under_names_of_their_own_are_told_apart(tmp_path):
         SnapshotStore.adopt(tmp_path).load_into(model, 1)
     SnapshotStore.adopt(tmp_path, state="critic").load_into(model, 1)
     assert same(model.state_dict(), critic.state_dict())
+
+
+def test_two_threads_may_read_checkpoints_at_once(tmp_path):
+    beside = argparse.Namespace(lr=0.1)
+    torch.save({"model": network().state_dict(), "args": beside}, tmp_path / "epoch-1.pt")
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(SnapshotStore.adopt(tmp_path).load, 1) for _ in range(100)]
+    assert all(future.exception() is None for future in futures)

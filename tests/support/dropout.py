@@ -142,7 +142,43 @@ class Attention(nn.Module):
         return self.head(self.drop(self.encoder(x.view(-1, 5, 4)).flatten(1)))
 
 
+class Alone(nn.Module):
+    """Calls a layer by itself that it has called inside another, before the dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.drop, self.head = nn.Linear(5, 5), nn.Dropout(0.5), nn.Linear(5, 4)
+        self.body = nn.Sequential(nn.Tanh(), self.layer)
+
+    def forward(self, x):
+        return self.head(self.drop(self.layer(self.body(x))))
+
+
+class Skips(nn.Sequential):
+    """Reads what its first layer gives twice."""
+
+    def forward(self, x):
+        x = self[0](x)
+        return self[3](self[2](self[1](x) + x))
+
+
+class Shared(nn.Module):
+    """Calls a layer by itself that it then calls inside another, where the dropout is too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(5, 5), nn.Linear(5, 4)
+        self.body = nn.Sequential(self.layer, nn.Tanh(), nn.Dropout(0.5))
+
+    def forward(self, x):
+        x = self.layer(x)
+        return self.head(x + self.body(x))
+
+
 MODELS = {
+    "inside and alone": (Alone, 5),
+    "skips": (lambda: Skips(nn.Linear(5, 5), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 4)), 5),
+    "shared": (Shared, 5),
     "a branch that is zero at first": (ZeroBranch, 5),
     "in place": (InPlace, 5),
     "attention": (Attention, 20),

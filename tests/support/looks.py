@@ -31,8 +31,9 @@ def draw_all():
     difference = Difference(*(np.array(each) for each in (ends, [-0.1, 0, 0.1], [-0.2] * 3, ends)))
     groups = ("the surest", "the least sure")
     bins = {name: _bins(name == "raw") for name in ("raw", "AES, calibrated", "LES")}
-    board = _board(("final", 1, 0), ("AES", 30, 12), ("PES", 3, -2), ("rival", 30, -90))
-    same = _board(("final", 1, 0), ("LES", 1, 2), ("SWA", 2, -1))
+    board = board_of(("final", 1, 0), ("AES", 30, 12), ("PES", 3, -2), ("rival", 30, -90))
+    same = board_of(("final", 1, 0), ("LES", 1, 2), ("SWA", 2, -1))
+    dear = board_of(("final", 100, 0), ("AES", 3000, 12))
     return {
         **accept,
         "risk without a choice": charts.draw_risk(curves, best, 0.3, None, 0.6),
@@ -54,7 +55,7 @@ def draw_all():
             dict.fromkeys("abcd", curves), dict.fromkeys("abcd", best)
         ),
         "trajectories": pictures.draw_trajectories(*_training(12), groups, ""),
-        "boards": pictures.draw_boards([board, same], 0.9),
+        "boards": pictures.draw_boards([board, same, dear], 0.9),
     }
 
 
@@ -104,7 +105,8 @@ def _bins(is_raw):
     return Bins(stated, right, right / 2, (1 + right) / 2, np.array([1, 20, 300]))
 
 
-def _board(*methods):
+def board_of(*methods):
+    """Return a board of (method, passes, gain), with intervals from 4 below to 5 above."""
     rows = []
     for name, passes, gain in methods:
         interval = Interval(gain, gain - 4.0, gain + 5.0)

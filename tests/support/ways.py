@@ -20,6 +20,13 @@ def network(*layers):
     return model.eval()
 
 
+def wait(seconds):
+    """Keep a core busy, whatever else runs on it."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 class Slow(nn.Conv2d):
     """Takes a while where it runs as PyTorch runs it, or where it does not."""
 
@@ -27,9 +34,7 @@ class Slow(nn.Conv2d):
 
     def forward(self, x):
         if self.weight.is_contiguous() == Slow.slow_eager:
-            end = time.thread_time() + 0.02
-            while time.thread_time() < end:
-                pass
+            wait(0.02)
         return super().forward(x)
 
 

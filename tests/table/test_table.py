@@ -1,18 +1,23 @@
 """The score table: made, cut, saved, opened, refused."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from snapsure import ScoreTable
 from snapsure.errors import CorruptFile, InvalidInput
-from snapsure.table._packed import pack, unpack
-from snapsure.table._pieces import read_layout, write_layout
+from snapsure.table import Averaged
+from snapsure.table._packed import pack, shrink, unpack
+from snapsure.table._pieces import Pieces, read_layout, write_layout
+from snapsure.table._table import name_classes
 from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
@@ -86,6 +91,30 @@ def test_five_numbers_of_the_final_logits():
 def test_a_packed_table_has_them_to_a_thousandth(tmp_path, table):
     pack(table, tmp_path / "table.npz")
     np.testing.assert_allclose(unpack(tmp_path / "table.npz").final, table.final, atol=1e-3)
+    ends = ScoreTable.from_kappa([[0, 1e-300, 1e-9, 1 - 1e-9, 1]], epochs=[40_000])
+    pack(ends, tmp_path / "ends.npz")
+    found = unpack(tmp_path / "ends.npz")
+    assert found.epochs.tolist() == [40_000]
+    kappa = found.kappa("softmax")[0]
+    assert kappa[[0, 4]].tolist() == [0, 1]
+    assert 0 < kappa[1] < 1e-27  # the least odds that are told from none, e⁻⁶⁴
+    np.testing.assert_allclose([kappa[2], 1 - kappa[3]], 1e-9, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind"),
+    [
+        ([-128, 127], "int8"),
+        ([-129, 127], "int16"),
+        ([-128, 128], "int16"),
+        ([0, 2**31 - 1], "int32"),
+        ([0, 2**31], "int64"),
+    ],
+)
+def test_whole_numbers_take_as_few_bytes_as_they_need(numbers, kind):
+    found = shrink(np.array(numbers))
+    assert found.dtype == kind
+    assert found.tolist() == numbers
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -143,7 +172,18 @@ FOREIGN = np.where(Y == 3, 4, Y)
             ["`kappas['b']`", "(2, 3)", "(1, 3)"],
         ),
         (lambda: ScoreTable({"a": ZEROS}, LABELS, [0, 1]), ["`y`", "(3,)", "(2,)"]),
-        (lambda: ScoreTable({"a": ZEROS}, LABELS, epochs=[2, 1]), ["`epochs`", "[2, 1]"]),
+        *(
+            (lambda e=e: ScoreTable({"a": ZEROS}, LABELS, epochs=e), ["`epochs`", f"got {e}"])
+            for e in ([2, 1], [2, 2])
+        ),
+        (
+            lambda: ScoreTable({"a": ZEROS}, LABELS, epochs=[1, 2, 3]),
+            ["`epochs`", "(2,)", "got (3,)"],
+        ),
+        (
+            lambda: ScoreTable({"a": ZEROS}, LABELS, averaged=Averaged([0], [0.5], [0.5])),
+            ["`averaged.labels`", "(3,)", "got (1,)"],
+        ),
         (lambda: ScoreTable({"a": ZEROS}, LABELS + 0.5), ["`labels`", "got 0.5"]),
         (lambda: ScoreTable.from_kappa([0.5, 0.6]), ["`kappa`", "2-D", "(2,)"]),
         (lambda: ScoreTable.from_probabilities(PROBS[0]), ["`probs`", "(30, 4)"]),
@@ -181,6 +221,15 @@ def spoilt(factor):
     return probs
 
 
+@pytest.mark.parametrize(("classes", "least"), [(None, "4 or more"), (5, "5")])
+def test_each_class_has_a_name(table, classes, least):
+    """As many as there are, or, where that is not known, as labels and answers show."""
+    table.provenance = {} if classes is None else {"classes": classes}
+    assert name_classes(table, ["a", "b", "c", "d", "e"]) == ["a", "b", "c", "d", "e"]
+    with refuses(InvalidInput, "`classes`", f"table, {least}, got 3 names"):
+        name_classes(table, ["a", "b", "c"])
+
+
 def test_every_answer_to_an_example_of_no_class_is_wrong(tmp_path):
     y = np.where(Y == 3, -1, Y)
     table = ScoreTable.from_probabilities(PROBS, y)
@@ -201,9 +250,12 @@ def test_folders_that_are_no_table(tmp_path, table):
     with refuses(CorruptFile, piece, "SHA-256"):
         ScoreTable.open(tmp_path)
     layout, name = read_layout(tmp_path), str(piece.relative_to(tmp_path))
+    np.save(piece, np.zeros(30, np.float32))
+    single = piece.read_bytes()
     np.save(piece, np.zeros(3))
     for content, facts in (
         (piece.read_bytes(), ("30", "(3,)")),
+        (single, ("float64", "got float32")),
         (piece.read_bytes()[:-8], ("cannot be read",)),
     ):
         piece.write_bytes(content)
@@ -292,6 +344,7 @@ def test_a_table_is_replaced_again_and_again(tmp_path, table):
         rows.save(tmp_path)
         assert same(ScoreTable.open(tmp_path), rows)
         assert len(list(tmp_path.rglob("*.npy"))) == 5 * 3 + 3
+        assert all(any(path.iterdir()) for path in tmp_path.rglob("*") if path.is_dir())
     fresh = tmp_path / "fresh"
     rows.save(fresh)
     (tmp_path / "notes.txt").write_text("mine")
@@ -299,6 +352,64 @@ def test_a_table_is_replaced_again_and_again(tmp_path, table):
     table.save(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert same(ScoreTable.open(fresh), rows)
+
+
+@pytest.mark.parametrize("saved", [1, 2])
+@pytest.mark.parametrize("pieces", range(4))
+def test_a_save_that_is_interrupted_leaves_nothing_for_the_next(
+    tmp_path, monkeypatch, saved, pieces
+):
+    first, cut, last = (
+        ScoreTable.from_kappa([[0.5, 0.6]], epochs=[epoch], name=name)
+        for epoch, name in enumerate("abc", 1)
+    )
+    for folder in ("cut", "whole"):
+        for _ in range(saved):  # its pieces lie in one of two places by turns
+            first.save(tmp_path / folder)
+    write, written = Pieces.write, []
+
+    def killed(self, *piece):
+        if len(written) == pieces:
+            raise KeyboardInterrupt
+        written.append(piece)
+        write(self, *piece)
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(Pieces, "write", killed)
+        cut.save(tmp_path / "cut")
+    assert len(written) == min(pieces, 3)
+    found = []
+    for folder in ("cut", "whole"):
+        last.save(tmp_path / folder)
+        paths = [
+            str(path.relative_to(tmp_path / folder)) for path in (tmp_path / folder).rglob("*")
+        ]
+        found.append(sorted(path.removeprefix("pieces-2").strip("/") for path in paths))
+    assert {*found[0]} - {""} == {*found[1]} - {""}
+
+
+@pytest.mark.parametrize("saves", [1, 2])
+def test_all_pieces_are_on_the_disk_before_the_manifest_names_them(
+    tmp_path, monkeypatch, table, saves
+):
+    """A power cut loses what is not flushed: files, and the folders that name them."""
+    flushed, before, replace = set(), set(), Path.replace
+
+    def note_flush(handle):
+        flushed.add(os.fstat(handle).st_ino)
+
+    def note_rename(path, target):
+        if target.name == "table.json":
+            before.clear()
+            before.update(flushed)
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_flush)
+    monkeypatch.setattr(Path, "replace", note_rename)
+    for _ in range(saves):
+        table.save(tmp_path / "scores")
+    paths = [tmp_path / "scores", *(tmp_path / "scores").rglob("*")]
+    assert {path.stat().st_ino for path in paths} <= before
 
 
 def test_a_reader_beside_a_save_sees_a_whole_table(tmp_path, table):
@@ -383,7 +494,7 @@ def test_a_table_that_was_checked_is_not_checked_again_in_parts(tmp_path):
     """Rounded logits may name another class in 1 % of the examples: all of them may be chosen."""
     logits = np.random.default_rng(2).random((1000, 3))
     y_hat = logits.argmax(axis=1)
-    rounded = [3, 500, 999]
+    rounded = np.arange(3, 1000, 100)
     logits[rounded] = logits[rounded][:, [1, 2, 0]]
     kappa = np.random.default_rng(3).random((2, 1000))
     table = ScoreTable({"softmax": kappa}, np.tile(y_hat, (2, 1)), y_hat, logits=logits)

@@ -16,11 +16,14 @@ POINTS, CLASSES = 12, 4
 
 
 def visits(epochs, seed=0):
-    """Batches of five as a training sees them: logits, labels, numbers of the points."""
+    """Batches as a training sees them: logits, labels, numbers of the points.
+
+    Each epoch leaves out two points, so that some are new when others are not.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, CLASSES, POINTS)
     for _ in range(epochs):
-        for index in np.array_split(rng.permutation(POINTS), 3):
+        for index in np.array_split(rng.permutation(POINTS)[:-2], 3):
             logits = torch.tensor(2 * rng.standard_normal((len(index), CLASSES)))
             yield logits, torch.tensor(labels[index]), torch.tensor(index)
 
@@ -53,7 +56,8 @@ def slow_ranking(batches):
         for i in range(len(kappa)):
             j = (i + 1) % len(kappa)
             apart = history[i] - history[j]
-            wanted = (apart > 0) - (apart < 0)
+            known = seen[index[i].item()] and seen[index[j].item()]
+            wanted = ((apart > 0) - (apart < 0)) if known else 0
             price = max(0.0, abs(apart) - wanted * (kappa[i] - kappa[j]))
             prices.append(price if wanted else 0.0)
         for point, row, label in zip(index.tolist(), logits, labels, strict=True):
@@ -136,11 +140,13 @@ def test_of_a_point_never_seen_nothing_is_known():
 
 
 def test_several_processes_are_refused(monkeypatch):
-    for name, value in (("is_initialized", True), ("get_world_size", 2)):
-        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
-    logits, labels, index = next(visits(1))
-    with pytest.raises(InvalidInput, match="SelfAdaptive must train in one process, got 2"):
-        SelfAdaptive(POINTS, CLASSES, start=0)(logits, labels, index)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    loss, batch = SelfAdaptive(POINTS, CLASSES, start=0), next(visits(1))
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    assert torch.isfinite(loss(*batch))
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with refuses(InvalidInput, "SelfAdaptive must train in one process, got 2"):
+        loss(*batch)
 
 
 PAIR = torch.tensor([0, 1])
@@ -150,8 +156,10 @@ PAIR = torch.tensor([0, 1])
     ("changes", "facts"),
     [
         ({"index": torch.tensor([0, POINTS])}, ["`index` must be in 0 … 11, got 12"]),
+        ({"index": torch.tensor([0, -1])}, ["`index` must be in 0 … 11, got -1"]),
         ({"labels": PAIR.float()}, ["`labels` must be one whole number for each of 2 rows"]),
         ({"labels": torch.tensor([0, -100])}, ["`labels` must be in 0 … 3, got -100"]),
+        ({"labels": torch.tensor([0, 4])}, ["`labels` must be in 0 … 3, got 4"]),
         ({"logits": torch.zeros(4)}, ["`logits` must be (rows, classes), got shape (4,)"]),
         ({"logits": torch.zeros(2, 3)}, ["`logits` must have 4 columns", "got 3"]),
     ],

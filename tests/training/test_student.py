@@ -1,5 +1,7 @@
 """A student's targets, its training, killed and resumed, and what it answers."""
 
+import math
+import random
 import signal
 import time
 from functools import partial
@@ -15,7 +17,7 @@ from snapsure import LES, Ensemble, Predictor, SnapshotStore, Student, score
 from snapsure.errors import CorruptFile, InvalidInput, NotFitted, WrongArchitecture
 from snapsure.networks._data import Rows, concatenate
 from snapsure.training import _targets
-from snapsure.training._epochs import read_history
+from snapsure.training._epochs import read_history, seed_all
 from snapsure.training._student import mix_labels
 from snapsure.training._targets import Targets
 from tests.support import processes
@@ -69,18 +71,21 @@ def targets_of(folder, store, x, memory=1 << 30, epochs=(4, 7, 10), model=networ
 def test_each_epoch_is_a_line_unless_it_is_to_be_quiet(store, tmp_path, capsys):
     folder = tmp_path / "told"
     quiet(store, points(), folder, progress=True).fit()
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("epoch")]
+    told = capsys.readouterr().err
+    assert f"{7 * 300}/{7 * 300}" in told  # targets, by snapshot and example
+    lines = [line for line in told.splitlines() if line.startswith("epoch")]
     history = read_history(folder)
     assert len(lines) == len(history) == 2
     for line, entry in zip(lines, history, strict=True):
         assert f"{entry['loss']:.3f}" in line
         assert f"{100 * entry['agreement']:.1f}%" in line
-    quiet(store, points(), tmp_path / "quiet").fit()
+    quiet(store, points(), tmp_path / "quiet").fit().difference(points(50))
     assert capsys.readouterr().err == ""
 
 
-def test_targets_are_the_mean_of_what_snapshots_believe(store, tmp_path):
+def test_targets_are_the_mean_of_what_snapshots_believe(store, tmp_path, monkeypatch):
     x, _ = points(700)
+    monkeypatch.setattr(_targets, "_PART", 512)  # two parts, the first of two batches
     targets, done = targets_of(tmp_path, store, x)
     assert done == 3 * 700
     index = np.random.default_rng(0).permutation(700)[:50]
@@ -88,6 +93,28 @@ def test_targets_are_the_mean_of_what_snapshots_believe(store, tmp_path):
     wanted = believed([store], (4, 7, 10), x[index])
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-3)
     np.testing.assert_allclose(found.sum(dim=1).numpy(), 1, atol=1e-6)
+    parts = [np.load(path) for path in sorted(tmp_path.glob("part-*"))]
+    assert len(parts) == 2
+    np.testing.assert_allclose(np.concatenate(parts)[index], wanted, atol=1e-3)
+
+
+def test_processes_share_the_parts_and_none_is_used_without_the_others(
+    store, tmp_path, monkeypatch
+):
+    x, _ = points(700)
+    monkeypatch.setattr(_targets, "_PART", 256)
+    both = Ensemble([store, trained(tmp_path / "other", epochs=10, seed=5)])
+    whole, _ = targets_of(tmp_path / "whole", both, x)
+    done = []
+    for rank in (0, 1):
+        shared = Targets(tmp_path / "shared", Rows.of((x, None), "data"))
+        shared.compute(network(), both, (4, 7, 10), 1 << 30, done.append, rank, 2)
+        if rank == 0:
+            with refuses(CorruptFile, shared.folder, "of 700 rows, got 444"):
+                shared.open()
+    assert sum(done) == 2 * 2 * 3 * 700  # each counts what it leaves to the other too
+    index = np.arange(700)
+    assert torch.equal(shared.open().take(index), whole.open().take(index))
 
 
 def test_targets_where_snapshots_take_turns_are_the_same_bytes(store, tmp_path, monkeypatch):
@@ -127,6 +154,9 @@ def test_the_student_learns_what_the_snapshots_believe(taught):
     assert history[-1]["loss"] < history[0]["loss"]
     assert history[-1]["agreement"] > history[0]["agreement"]
     assert taught.student.teachers == len(range(4, 11))
+    assert f"{taught.folder}: 40 of 40 epochs" in repr(taught.student)
+    cosine = [0.05 * (1 + math.cos(math.pi * epoch / 40)) / 2 for epoch in range(40)]
+    assert [entry["learning_rate"] for entry in history] == pytest.approx(cosine)
 
 
 def test_the_history_has_means_of_the_examples_and_seconds(store, tmp_path):
@@ -233,7 +263,10 @@ def test_the_difference_is_counted(taught):
 
 
 def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
-    """Arrays, a data set, dicts; with `labels=0`, labels are not used."""
+    """Arrays, a data set, dicts; with `labels=0`, labels are not used.
+
+    So does a network that is made in evaluation mode.
+    """
     x, y = points()
 
     class Named(Dataset):
@@ -255,6 +288,9 @@ def test_any_form_of_data_gives_the_same_student(taught, store, tmp_path):
     for name, data in (("alone", x.numpy()), ("set", TensorDataset(x, y))):
         other = quiet(store, data, tmp_path / name).fit().network.state_dict()
         assert all(torch.equal(one[key], other[key]) for key in one)
+    student = quiet(store, x, tmp_path / "made", lambda: network().eval()).fit()
+    other = student.network.state_dict()
+    assert all(torch.equal(one[key], other[key]) for key in one)
     named = SnapshotStore(tmp_path / "named")
     for epoch in store.epochs:
         model = ByName()
@@ -287,6 +323,7 @@ def test_the_student_of_an_ensemble(store, tmp_path):
     x, _ = points(200, seed=4)
     both = Ensemble([store, other])
     student = quiet(both, points(), tmp_path / "s", epochs=30, batch_size=128).fit()
+    assert student.teachers == 2 * len(range(4, 11))
     wanted = believed([store, other], range(4, 11), x)
     p = softmax(student.network, x)
     assert (p.argmax(axis=1) == wanted.argmax(axis=1)).mean() > 0.9
@@ -315,6 +352,8 @@ def test_another_training_in_the_same_folder_is_refused(taught, store, tmp_path)
         quiet(store, changed, taught.folder, epochs=40).predictor()
     relabelled = quiet(store, (x, torch.zeros(300)), taught.folder, epochs=40)
     assert relabelled.fit().finished  # labels are not used
+    documented = partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    assert quiet(store, x, taught.folder, epochs=40, optimizer=documented).fit().finished
 
 
 def test_a_student_that_diverges_is_told(store, tmp_path):
@@ -325,12 +364,36 @@ def test_a_student_that_diverges_is_told(store, tmp_path):
     assert not wild.finished
 
 
-def test_the_callers_random_numbers_stay(store, tmp_path):
-    torch.manual_seed(1)
+def test_interrupted_and_resumed_it_is_the_same_student(store, tmp_path):
+    """It follows from its seed, whatever the caller has drawn before."""
+    calls, stop = 0, -1
+
+    def shaken(x):
+        nonlocal calls
+        calls += 1
+        if calls == stop:
+            raise KeyboardInterrupt
+        moved = random.random() + np.random.rand()  # noqa: NPY002
+        return x + 0.1 * torch.randn_like(x) + moved
+
+    def student(name, seed=0):
+        return quiet(store, points(), tmp_path / name, augment=shaken, epochs=3, seed=seed)
+
+    def same(one, other):
+        one, other = (each.network.state_dict() for each in (one, other))
+        return all(torch.equal(one[name], other[name]) for name in one)
+
+    seed_all(1)
     wanted = torch.rand(3)
-    torch.manual_seed(1)
-    quiet(store, points(), tmp_path, epochs=1).fit()
-    assert torch.equal(torch.rand(3), wanted)
+    seed_all(1)
+    whole = student("whole").fit()
+    assert torch.equal(torch.rand(3), wanted)  # the caller's
+    calls, stop = 0, 2 * 6 + 3  # in the third epoch, of six batches each
+    with pytest.raises(KeyboardInterrupt):
+        student("broken").fit()
+    assert len(read_history(tmp_path / "broken")) == 2
+    assert same(student("broken").fit(), whole)
+    assert not same(student("other", seed=1).fit(), whole)
 
 
 def test_texts_from_two_sets_are_concatenate():
@@ -351,19 +414,26 @@ TWO = """
     from tests.support.problem import network, points
 
     if __name__ == "__main__":
+        def halves(x):
+            assert len(x) <= 50 // 2
+            return x
+
         _targets._PART = 256
         fabric = launch_fabric("cpu", 2, "32-true")
         out, snapshots = sys.argv[1:]
         Student(
-            network, snapshots, points(), out, labels=0, epochs=30, batch_size=50,
-            fabric=fabric, progress=False,
+            network, snapshots, points(301), out, labels=0, epochs=30, batch_size=50,
+            augment=halves, fabric=fabric, progress=False,
         ).fit()
 """
 
 
 @pytest.mark.slow
 def test_two_processes_train_one_student(store, tmp_path):
-    """DDP: each computes targets, takes half of each batch, and one writes."""
+    """DDP: each computes targets, takes half of each batch, and one writes.
+
+    Of an odd number of examples, both take equally many.
+    """
     processes.run_script(tmp_path / "two.py", TWO, tmp_path / "s", store.path)
     x, _ = points(500, seed=1)
     p = softmax(load(SnapshotStore(tmp_path / "s" / "itself"), 30), x)
@@ -449,7 +519,6 @@ SAME = network()
             {"data": (points()[0], points()[1] + 1), "labels": 0.75},
             ["labels of `data` must lie in 0…2", "got 3", "Number"],
         ),
-        ({"data": Stream()}, ["`data` must give any of its rows when asked"]),
         ({"unlabelled": torch.rand(300, 5)}, ["`unlabelled` must be what the network takes"]),
     ],
 )
@@ -462,6 +531,8 @@ def test_bad_input(store, taught, tmp_path):
     x, _ = points()
     with refuses(InvalidInput, "must hold at least one snapshot, got none"):
         quiet(SnapshotStore(tmp_path / "empty"), x, tmp_path / "s")
+    with refuses(InvalidInput, "`data` must give any of its rows when asked"):
+        quiet(store, Stream(), tmp_path / "stream")
     with refuses(NotFitted, "Call .fit()"):
         quiet(store, x, tmp_path / "new").predictor()
     with refuses(InvalidInput, '`answers` must be "itself" or "final", got'):

@@ -59,7 +59,7 @@ Device = Annotated[
 Speed = Annotated[
     Literal["auto", "exact"],
     option(
-        "auto: run convolutions in the fastest way that gives the same logits within 1e-5; "
+        "auto: run the network in the fastest way that gives the same logits within 1e-5; "
         "exact: as PyTorch runs them."
     ),
 ]

@@ -654,9 +654,7 @@ def rate_interval(yes: float, n: int, alpha: float) -> Interval:
     log_mixture = log_beta(yes + 0.5, n - yes + 0.5) - log_beta(0.5, 0.5)
 
     def is_inside(p: float) -> bool:
-        likelihood = (yes * math.log(p) if yes else 0.0) + (
-            (n - yes) * math.log1p(-p) if n > yes else 0.0
-        )
+        likelihood = yes * math.log(p) + (n - yes) * math.log1p(-p)
         return log_mixture - likelihood < -math.log(alpha)
 
     rate = yes / n

@@ -182,7 +182,7 @@ def _first_unproved(risk: Risk, start: int, stop: int, delta: float) -> int:
     return int(unproved[0]) if unproved.size else stop
 
 
-def allocate_delta(n: int, limit: float, delta: float, *, even: bool = False) -> Rungs:
+def allocate_delta(n: int, limit: float, delta: float, *, even: bool) -> Rungs:
     """Return rungs that depend on n, the limit and delta alone.
 
     Half of delta is at the first count at which examples without an error could suffice, half in

@@ -358,8 +358,9 @@ def _write_reason(board: Board, row: Result, passes: int | None) -> str:
     final, reference = board.reference_label, board[FINAL]
 
     def name(one: Result) -> str:
-        is_final = one.method == FINAL and one.kappa is not None
-        return name_reference(FINAL, one.kappa or "") if is_final else board.label(one)
+        if one.method != FINAL:
+            return board.label(one)
+        return name_reference(FINAL, str(one.kappa))
 
     def count(one: Result) -> str:
         return "one pass" if round(one.passes) == 1 else f"{one.passes:.0f} passes"

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
 _OTHERS = {"torch", *sys.stdlib_module_names} - {"__main__"}
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+# To find and to parse a source takes longer than all else here.
+_sources = WeakKeyDictionary[FunctionType, str]()
 
 
 def model_digest(model: nn.Module) -> str:
@@ -55,7 +58,9 @@ def _read(part: Any, known: set[int]) -> Iterator[str]:
                 yield f"{name} = {member!r}"
             yield from _read(member, known)
         return
-    yield _read_source(part)
+    if part not in _sources:
+        _sources[part] = _read_source(part)
+    yield _sources[part]
     if "site-packages" not in part.__code__.co_filename:
         yield from _read_used(part, known)
 

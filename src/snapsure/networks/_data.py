@@ -156,11 +156,16 @@ class _Loaded(Rows):
 
     def __init__(self, loader: DataLoader[Any], name: str) -> None:
         batches: Any = loader.batch_sampler
+        if batches is None:
+            raise InvalidInput(
+                f"`{name}` must be cut into batches by its DataLoader, got one with "
+                "batch_size=None. Give it a batch size, or pass the data set itself."
+            )
         plain = type(batches) is BatchSampler  # not a sampler of the user's own
         if not plain or not isinstance(batches.sampler, SequentialSampler):
             raise InvalidInput(
                 f"`{name}` must give its examples in a fixed order, got a DataLoader with "
-                f"{type(batches.sampler if plain else batches or loader.sampler).__name__}. "
+                f"{type(batches.sampler if plain else batches).__name__}. "
                 "Make it with shuffle=False and no sampler, or pass the data set itself."
             )
         if batches.drop_last:
@@ -327,9 +332,9 @@ def row_count(inputs: Any) -> int:
     return len(tree_leaves(inputs, is_leaf=is_words)[0])
 
 
-def first_rows(inputs: Any) -> Any:
-    """Return two rows of a batch: enough to see how a model works."""
-    return _map(lambda leaf: leaf[:2], inputs)
+def first_rows(inputs: Any, count: int = 2) -> Any:
+    """Return some rows of a batch; two are enough to see how a model works."""
+    return _map(lambda leaf: leaf[:count], inputs)
 
 
 def refuse_infinite(inputs: Any, name: str, start: int = 0) -> None:

@@ -5,6 +5,7 @@ Scoring, the predictor and the student all run networks through `Runner`.
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -37,12 +38,14 @@ from snapsure.networks._network import (
     refused_inputs,
 )
 from snapsure.networks._trace import clone
-from snapsure.networks._ways import SAMPLED, SHARE, UNKNOWN, Way, choose_way
+from snapsure.networks._ways import SAMPLED, SHARE, UNKNOWN, Way, choose_way, keep_memory
 from snapsure.snapshots._base import Snapshots
 from snapsure.snapshots._weights import unwrap
 
 Columns = dict[str, Array]
 Slot = tuple[int, int]  # (member, epoch)
+
+_READERS = 2  # files that are read and hashed at once: each takes a core, and its size in memory
 
 
 class Runner:
@@ -81,6 +84,7 @@ class Runner:
         # By their hash: frozen weights that snapshots leave out, which all networks share.
         self._bases: dict[str | None, dict[str, Tensor]] = {}
         self._probing = threading.Lock()
+        keep_memory()
 
     def slots(self, epochs: Sequence[int]) -> list[Slot]:
         """Return every member of each epoch, in order."""
@@ -99,17 +103,27 @@ class Runner:
         """Load the snapshots of some epochs, unless they are loaded already."""
         wanted = self.slots(epochs)
         free = [slot for slot in self._networks if slot not in wanted]
-        for slot in wanted:
-            if slot in self._networks:
-                continue
-            base = self._members[slot[0]].base(slot[1])
-            free.sort(key=lambda other: self._networks[other].base == base)
-            network = self._networks.pop(free.pop()) if free else None
-            if network is None or network.base != base or network.is_form:
-                network = None  # frees its memory
-                network = Network(self._copy(base), self._kappas, self.device)
-            self._load_into(network.module, slot)
-            network.epoch, network.base, self._networks[slot] = slot[1], base, network
+        loading: dict[Slot, tuple[Network, Future[None]]] = {}
+        pool = ThreadPoolExecutor(_READERS)
+        try:
+            for slot in wanted:
+                if slot in self._networks:
+                    continue
+                base = self._members[slot[0]].base(slot[1])
+                free.sort(key=lambda other: self._networks[other].base == base)
+                network = self._networks.pop(free.pop()) if free else None
+                if network is None or network.base != base or network.is_form:
+                    network = None  # frees its memory
+                    network = Network(self._copy(base), self._kappas, self.device)
+                network.epoch, network.base = slot[1], base
+                loading[slot] = network, pool.submit(self._load_into, network.module, slot)
+                if base is not None:
+                    loading[slot][1].result()  # the networks after it share its base
+            for slot, (network, future) in loading.items():
+                future.result()
+                self._networks[slot] = network
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def load_eager(self, slot: Slot) -> nn.Module:
         """Return a network with the weights of one member of an epoch, as PyTorch runs it."""
@@ -163,13 +177,14 @@ class Runner:
     @torch.inference_mode()
     def _choose(self, network: Network, inputs: Any) -> Way:
         """Return how to run passes, by those of one network over some rows of a batch."""
-        if not isinstance(inputs, Tensor) or network.base is not None:
+        if network.base is not None:
             return "eager"  # forms would copy frozen weights that networks share
-        sample = to_device(inputs[: min(SAMPLED, self._rows // SHARE)], self.device)
-        if not len(sample):
+        count = min(SAMPLED, self._rows // SHARE, row_count(inputs))
+        if not count:
             return "eager"
+        sample = first_rows(to_device(inputs, self.device), count)
         return choose_way(
-            network.module, lambda module: call(module, clone(sample)), self._rows / len(sample)
+            network.module, lambda module: call(module, clone(sample)), self._rows / count
         )
 
     @torch.inference_mode()

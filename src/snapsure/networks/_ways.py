@@ -3,7 +3,8 @@
 - "eager": the network as it is.
 - "channels_last": a copy whose weights lie in memory channel by channel at each pixel.
 - "fused": that, with each batch normalisation folded into the convolution before it; on a CPU,
-  the ReLU that follows is part of the convolution.
+  the ReLU that follows a convolution or a linear layer is part of it, and the weights of both lie
+  in memory in the order in which oneDNN reads them.
 
 A form runs the network's own Python code; only modules are replaced. What may be replaced is seen
 in one pass, by which module reads which tensor. Symbolic tracing would change `nn.Module` for all
@@ -19,6 +20,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal, get_args
 
 import torch
@@ -33,15 +35,15 @@ Run = Callable[[nn.Module], Tensor]  # one pass over some rows
 
 WAYS: tuple[Way, ...] = get_args(Way)
 SAMPLED = 16  # rows that ways are measured on, at most …
-SHARE = 500  # … and one of so many, because all measuring takes the time of about 15 such passes
+SHARE = 1_000  # … and one of so many, because all measuring takes the time of about 10 such passes
 UNKNOWN = 16_000  # rows, where nobody knows how many there will be
 
 _CLOSE = 1e-5  # how far logits may be from eager's, of the largest of these
-_ROUNDS, _GAIN = 3, 0.9  # timings of each way; what a way may take of eager's time to be chosen
-_WORTH = 2.0  # seconds of eager passes
+_ROUNDS, _GAIN = 3, 0.9  # timings of a way; what it may take of eager's time in each of them
+_WORTH = 1.0  # seconds of eager passes
 # oneDNN's ReLU makes NaN 0, and so hides a network that fails; one of this slope does not.
 _SLOPE = 1e-20
-# Functions that give Python the values of a tensor: on others, a network may take another branch.
+# Functions that give Python the values of a tensor.
 _VALUES = {"__array__", "__bool__", "__complex__", "__contains__", "__float__", "__index__"}
 _VALUES |= {"__int__", "allclose", "equal", "is_nonzero", "item", "numpy", "tolist"}
 # Of this thread where that is fine enough: others that use the same cores do not count.
@@ -59,7 +61,10 @@ def choose_way(module: nn.Module, run: Run, passes: float) -> Way:
 
     `passes` is how many times `run` all of the work takes.
     """
-    if not any(isinstance(layer, nn.Conv2d) for layer in module.modules()):
+    kinds = {*map(type, module.modules())}
+    # One after the other: a form takes as much memory as the network.
+    ways = WAYS[1:] if any(issubclass(kind, nn.Conv2d) for kind in kinds) else WAYS[2:]
+    if ways == WAYS[2:] and nn.Linear not in kinds:
         return "eager"
     try:
         expected = run(module)
@@ -67,13 +72,15 @@ def choose_way(module: nn.Module, run: Run, passes: float) -> Way:
         best: dict[Way, float] = {"eager": min(_seconds(run, module, clock) for _ in range(2))}
         if passes * best["eager"] < _WORTH:
             return "eager"
-        for way in WAYS[1:]:  # one after the other: a form takes as much memory as the network
+        for way in ways:
             form = make_form(module, way, run, expected)
             if form is None:
                 continue
             for _ in range(_ROUNDS):
                 best["eager"] = min(best["eager"], _seconds(run, module, clock))
                 best[way] = min(best.get(way, math.inf), _seconds(run, form, clock))
+                if best[way] > _GAIN * best["eager"]:
+                    break
             del form
     except Exception:  # scoring explains what is wrong with a network that fails here
         _log.debug("Ways to run the network could not be compared.", exc_info=True)
@@ -113,6 +120,16 @@ def copy_sharing(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, memo)
 
 
+@cache
+def keep_memory() -> None:
+    """Free one block, so that glibc keeps those of its size for the next pass.
+
+    It would give each back and take it again, which costs a transformer a tenth of its time. 32 MB
+    is the most that glibc keeps by default.
+    """
+    torch.empty((1 << 25) - (1 << 16), dtype=torch.uint8, device="cpu")
+
+
 def release_memory() -> None:
     """Give freed weights back to the system: glibc keeps the holes that forms leave in its heap."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
@@ -127,17 +144,20 @@ def _seconds(run: Run, module: nn.Module, clock: Callable[[], float]) -> float:
 
 
 class _Reads(TorchFunctionMode):
-    """Count how often a function that computes or writes reads each tensor, in this thread."""
+    """Count how often a function that computes or writes reads each tensor, in this thread.
+
+    `gave_values` says whether Python saw values of a tensor: by others, it may take another branch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.counts = Counter[int]()
+        self.gave_values = False
         self._results: list[Any] = []  # kept, so that no two tensors have the same id
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.__name__ in _VALUES:
-            raise ValueError(f"What the network runs may depend on values: {func.__name__}")
+        self.gave_values |= func.__name__ in _VALUES
         result = func(*args, **kwargs)
         self._results.append(result)
         if result is None or any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
@@ -147,7 +167,7 @@ class _Reads(TorchFunctionMode):
 
 
 def _fuse(form: nn.Module, run: Run) -> None:
-    """Replace convolutions and what directly follows them, in place."""
+    """Replace linear layers, and convolutions with what directly follows them, in place."""
     reads = _Reads()
     # Of each module: what it read and gave at each call, and how often that had been read by then.
     calls: dict[nn.Module, list[tuple[Any, Any, int]]] = {}
@@ -155,7 +175,7 @@ def _fuse(form: nn.Module, run: Run) -> None:
     def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         calls.setdefault(module, []).append((args[0], output, reads.counts[id(args[0])]))
 
-    kinds = nn.Conv2d, nn.BatchNorm2d, nn.ReLU
+    kinds = nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.ReLU
     plain = [
         layer
         for layer in form.modules()
@@ -171,12 +191,18 @@ def _fuse(form: nn.Module, run: Run) -> None:
 
     def find_reader(tensor: Any, kind: type[nn.Module]) -> nn.Module | None:
         """Return the module that alone reads a tensor, or that reads it first and changes it."""
+        if reads.gave_values:
+            return None
         for layer, [(read, output, before), *more] in calls.items():
             if type(layer) is kind and read is tensor and not more and before == 1:
                 return layer if output is read or reads.counts[id(tensor)] == 1 else None
         return None
 
     for layer, [(_, output, _), *more] in list(calls.items()):
+        if isinstance(layer, nn.Linear) and _takes_onednn(layer):
+            relu = None if more else find_reader(output, nn.ReLU)
+            _replace(form, layer, _Packed(layer, rectifies=relu is not None))
+            _replace(form, relu, nn.Identity())
         if not isinstance(layer, nn.Conv2d) or more:
             continue
         norm: Any = find_reader(output, nn.BatchNorm2d)
@@ -193,27 +219,45 @@ def _fuse(form: nn.Module, run: Run) -> None:
             _replace(form, norm, nn.Identity())
             output = calls[norm][0][1]
         relu = find_reader(output, nn.ReLU)
-        if relu is not None and _takes_relu(layer):
+        if relu is not None and _takes_onednn(layer):
             _replace(form, relu, nn.Identity())
             _replace(form, layer, _Rectified(layer))
 
 
-def _replace(form: nn.Module, layer: nn.Module, other: nn.Module) -> None:
-    """Put another module in all places of one."""
+def _replace(form: nn.Module, layer: nn.Module | None, other: nn.Module) -> None:
+    """Put another module in all places of one, if there is one."""
     for name, found in list(form.named_modules(remove_duplicate=False)):
         if found is layer:
             form.set_submodule(name, other)
 
 
-def _takes_relu(layer: nn.Conv2d) -> bool:
-    """Whether oneDNN, PyTorch's library for a CPU, can run a convolution and a ReLU together."""
+def _takes_onednn(layer: nn.Linear | nn.Conv2d) -> bool:
+    """Whether oneDNN, PyTorch's library for a CPU, can run a layer with packed weights."""
+    is_plain = isinstance(layer, nn.Linear) or (
+        layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    )
     return (
-        layer.weight.device.type == "cpu"
+        is_plain
+        and layer.weight.device.type == "cpu"
         and layer.weight.dtype == torch.float32
-        and layer.padding_mode == "zeros"
-        and not isinstance(layer.padding, str)
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     )
+
+
+class _Packed(nn.Module):
+    """A linear layer, and the ReLU behind it, with the weights in oneDNN's own order."""
+
+    def __init__(self, layer: nn.Linear, *, rectifies: bool) -> None:
+        super().__init__()
+        self._then: Any = ("leaky_relu", [_SLOPE], "") if rectifies else ("none", [], "")
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
+        self._bias = layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply, and rectify."""
+        run = torch.ops.mkldnn._linear_pointwise
+        result: Tensor = run(x, self._weight, self._bias, *self._then)
+        return result
 
 
 class _Rectified(nn.Module):

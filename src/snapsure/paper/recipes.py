@@ -6,7 +6,6 @@ from functools import partial
 
 from torch import nn
 
-from snapsure import _validate
 from snapsure.errors import InvalidInput
 from snapsure.kappas._mc_dropout import Layers, Statistic
 from snapsure.paper.augment import Augmentation
@@ -155,13 +154,11 @@ RECIPES = {
     "imagenet-1k": {"paper": RESNET},
     "imagenet-tiny": {"cpu-full": RESNET_TINY},
 }
-SCALES = ("paper", *_SMALL)
 
 
 def find_recipe(dataset: str, scale: str) -> Recipe:
     """Return the recipe of a data set at a scale."""
     find(dataset)
-    _validate.choice(scale, SCALES, "scale")
     known = RECIPES[dataset]
     if scale not in known:
         raise InvalidInput(

@@ -111,10 +111,10 @@ def run(
     study: Study,
     fabric: Fabric,
     show: Show,
-    seeds: Sequence[int] | None = None,
+    seeds: Sequence[int] | None,
     *,
-    softmax_only: bool = False,
-    beside: Experiment | None = None,
+    softmax_only: bool,
+    beside: Experiment | None,
 ) -> Experiment | None:
     """Run the experiment, or some of its networks; an interrupted run resumes.
 

@@ -305,7 +305,9 @@ class Graph(nn.Module):
         # Where Python refuses an input, because its numbers overflow, no answer is accepted.
         checked = [*logits, *(inputs if self._check_inputs else ())]
         finite = [
-            one.flatten(1).isfinite().all(dim=1) for one in checked if one.is_floating_point()
+            one[:, None].flatten(1).isfinite().all(dim=1)
+            for one in checked
+            if one.is_floating_point()
         ]
         return label, confidence, (confidence >= theta) & torch.stack(finite).all(dim=0)
 

@@ -26,7 +26,7 @@ from snapsure.kappas._base import Kappa
 from snapsure.kappas._softmax import SoftmaxResponse
 from snapsure.networks._code import model_digest
 from snapsure.networks._data import Rows, first_rows, row_count, to_device
-from snapsure.networks._network import call, choose_device, refuse_no_network
+from snapsure.networks._network import call, choose_device
 from snapsure.networks._runner import group_epochs
 from snapsure.networks._trace import clone
 from snapsure.networks._ways import Speed, Way, copy_sharing, read_way
@@ -85,7 +85,7 @@ class Plan:
         data: Rows,
         groups: list[tuple[int, ...]],
         replaces: bool,
-        is_temporary: bool = False,
+        is_temporary: bool,
     ) -> None:
         self.members, self.kappas, self.data, self.groups = members, kappas, data, groups
         self.folder, self.table = folder, Pieces(folder, layout, durable=not is_temporary)
@@ -124,7 +124,9 @@ class Plan:
             ]
             needed = {epoch for piece in shards for epoch in piece.epochs if prepares}
             unprepared = tuple(
-                e for e in group if e in needed and not (self._prepared(e) / _READY).exists()
+                e
+                for e in group
+                if e in needed and (self.replaces or not (self._prepared(e) / _READY).exists())
             )
             pieces += [p for p in (Piece(unprepared, None), *shards) if p.epochs]
         return pieces
@@ -172,6 +174,7 @@ class Plan:
         self.table.hashes.clear()
         self.table.layout["inputs"].clear()
         self.table.layout["has_averaged"] = False
+        self.table.layout["provenance"].pop("average", None)
         self.replaces = False
 
     def leave(self) -> None:
@@ -269,7 +272,6 @@ def make_plan(
 
     A temporary folder is removed when scoring ends, however that is: no run resumes from it.
     """
-    refuse_no_network(model)
     wanted = list_kappas(kappas)
     source = open_snapshots(snapshots, model)
     refuse_empty(source)

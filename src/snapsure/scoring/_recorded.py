@@ -76,7 +76,7 @@ class RecordedLogits:
     def rewind(self, epoch: int) -> None:
         """Remove what was recorded after an epoch."""
         hashes = self._read_hashes()
-        later = [_name(one) for one in self.epochs if one > epoch and _name(one) in hashes]
+        later = [_name(one) for one in self.epochs if one > epoch]
         if later:
             self._write_hashes({name: sha for name, sha in hashes.items() if name not in later})
         for name in later:

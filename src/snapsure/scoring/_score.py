@@ -87,9 +87,9 @@ def score(
         Replace scores of something else that `out` may hold. Files that scoring did not write stay.
         Scores of the same are resumed, as always.
     speed : "auto" or "exact"
-        "auto": where the network has convolutions and the work takes more than seconds, measure on
-        the first rows whether another way to run the same network is faster: "channels_last", or
-        "fused" (batch normalisation folded into the convolutions too). A way must give logits
+        "auto": where the work takes more than a second, measure on the first rows whether another
+        way to run the same network is faster: "channels_last", or "fused" (batch normalisation and
+        ReLU are part of the layer before them). A way must give logits
         within 1e-5 of PyTorch's own; `table.provenance["way"]` names it, and a run that resumes
         keeps it. The same inputs in the same way give the same bytes. "exact": always "eager", as
         PyTorch runs the network.

@@ -127,9 +127,7 @@ class Checkpoint(NamedTuple):
 class CheckpointFolder(Snapshots):
     """The checkpoints in a folder as they were when `SnapshotStore.adopt` made this."""
 
-    def __init__(
-        self, folder: str | Path, *, state: str | None = None, trust: bool = False
-    ) -> None:
+    def __init__(self, folder: str | Path, *, state: str | None, trust: bool) -> None:
         if not isinstance(state, str | None):
             raise InvalidInput(
                 f"`state` must name an entry of the checkpoints, got {state!r}. Write state='ema'."

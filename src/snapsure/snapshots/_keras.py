@@ -21,7 +21,7 @@ def is_keras(path: Path) -> bool:
     return path.name.endswith(ENDS)
 
 
-def read(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
+def read(path: Path, *, trust: bool) -> dict[str, Tensor]:
     """Read the model's weights by their places in the file.
 
     A file that refers to other files is refused, even if it is trusted: Keras would read those.

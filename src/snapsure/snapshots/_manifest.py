@@ -128,7 +128,7 @@ def choose_name(folder: Path, epoch: int, gone: Sequence[Entry]) -> str:
 def refuse_lost_snapshots(folder: Path) -> None:
     """Refuse to write where checkpoints have no manifest: they may be somebody's only copy."""
     names = list_checkpoint_files(folder)
-    if not names:
+    if not names or (folder / MANIFEST).exists():  # another writer may have begun meanwhile
         return
     ours = [name for name in names if _SNAPSHOT.fullmatch(name)]
     first, *more = ours or names

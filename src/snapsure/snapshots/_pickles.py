@@ -6,6 +6,7 @@ import decimal
 import pathlib
 import pickle
 import re
+import threading
 import types
 import uuid
 import warnings
@@ -57,9 +58,10 @@ _SAFE: list[Any] = [
     (pathlib.PureWindowsPath, "pathlib.WindowsPath"),  # which exists on Windows alone
     (pathlib.PureWindowsPath, "pathlib._local.WindowsPath"),
 ]
+_safe = threading.Lock()  # PyTorch has one list for all threads, and each would end the others'
 
 
-def read_pickle(path: Path, *, trust: bool = False, numbers: bool = True) -> Any:
+def read_pickle(path: Path, *, trust: bool, numbers: bool = True) -> Any:
     """Read the content of a checkpoint into memory, or without the numbers of its tensors.
 
     Tensors and everyday values are read with `weights_only=True`, which runs no code. A file that
@@ -74,7 +76,7 @@ def read_pickle(path: Path, *, trust: bool = False, numbers: bool = True) -> Any
     mapped = not numbers and not packed
 
     try:
-        with torch.serialization.safe_globals(_SAFE):
+        with _safe, torch.serialization.safe_globals(_SAFE):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         name = re.search(r"GLOBAL (\S+)|got <class '(.+?)'>", str(error))

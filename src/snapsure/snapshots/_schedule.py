@@ -128,10 +128,10 @@ class Budget(Schedule):
     def _find_least_useful(self, left: list[int], epoch: int) -> int:
         points = [*left, epoch]
         step = (1 - self._start) * epoch / (self._keep - 1)
-        if len(left) > 1 and left[-1] - left[-2] < step:
+        if left[-1] - left[-2] < step:
             return len(left) - 1
         # The oldest goes only if the next still reaches back to the start of the stretch.
-        if points[1] <= self._start * epoch or len(left) == 1:
+        if points[1] <= self._start * epoch:
             return 0
         gaps = [points[i + 1] - points[i - 1] for i in range(1, len(left))]
         return 1 + gaps.index(min(gaps))

@@ -293,7 +293,7 @@ def _read_metadata(path: Path) -> dict[str, str]:
     return metadata if is_text else {}  # safetensors refuses anything else
 
 
-def read_checkpoint(path: Path, *, trust: bool = False, part: str | None = None) -> StateDict:
+def read_checkpoint(path: Path, *, trust: bool, part: str | None = None) -> StateDict:
     """Read a state dict that another tool wrote: safetensors, or a pickle of plain tensors.
 
     Pickles run no code, unless they are trusted. Where a file holds several networks, each under a
