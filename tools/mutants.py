@@ -5,8 +5,9 @@ The changes are PIT's default ones in Python's terms (boundaries, negated condit
 removed calls, returned values), `and` for `or`, and True for False. Not changed: annotations,
 decorators, strings and numbers, 1 << 16 among them.
 
-The first run finds out which tests reach which lines, which takes two to three times as long as
-`make test`, and keeps it in `.mutants/`. Delete that folder when code or tests have changed.
+The first run finds out which of the quick tests reach which lines, which takes some minutes, and
+keeps it in `.mutants/`. Delete that folder when code or tests have changed. A change that these do
+not notice meets all tests of its room, the slow ones too, but no slow ones of other rooms.
 
 Not mutmut, which forks after the tests have run: a fork hangs after PyTorch has used several
 threads.
@@ -40,6 +41,7 @@ CACHE = Path(".mutants")
 _FIRST = 30  # tests that run before the others: most changes are noticed by one of the fastest
 _SIGNATURES = "tests/test_signatures.py"
 _LISTED = "tests.txt"
+_LONGEST = 1800.0  # seconds that all tests of a room may take
 _PYTEST = ["-q", "-x", "-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider"]
 _PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported before
 
@@ -222,10 +224,10 @@ def pytest_configure(config: Any) -> None:
 
 
 def measure(workers: int) -> None:
-    """Run all tests, and keep which lines each reaches and how long it takes."""
+    """Run the quick tests, and keep which lines each reaches and how long it takes."""
     CACHE.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "-p", "tools.mutants"]
-    subprocess.run(command, check=True)
+    subprocess.run([*command, "-m", "not slow and not torture"], check=True)
 
 
 class Tests:
@@ -242,25 +244,20 @@ class Tests:
                     reached = self._reached.setdefault(name, {}).setdefault(int(line), set())
                     reached.update(tests)
 
-    def reaching(self, mutant: Mutant) -> list[list[str]]:
-        """Return the tests of a change's lines, the fastest apart, and then others.
+    def reaching(self, mutant: Mutant) -> Iterator[tuple[list[str], float]]:
+        """Yield tests that may notice a change, and the seconds they may take.
 
-        Others are those of signatures, which see what is made at import, and all of its room, which
-        may run it in other processes.
+        First the fastest that reach its lines, then the others that do. At last those of
+        signatures, which see what is made at import, and of its room, which may start processes.
         """
         by_line = self._reached.get(mutant.path, {})
         found = {test for line in mutant.lines for test in by_line.get(line, ())}
-        reaching = self._sort(found)
-        room = f"tests/{Path(mutant.path).relative_to(SOURCE).parts[0]}/"
-        others = {test for test in self._times if test.startswith((_SIGNATURES, room))}
-        return [reaching[:_FIRST], reaching[_FIRST:], self._sort(others - found)]
-
-    def _sort(self, tests: set[str]) -> list[str]:
-        return sorted(tests & self._times.keys(), key=self._times.__getitem__)
-
-    def seconds(self, tests: list[str]) -> float:
-        """Return how long tests take."""
-        return sum(self._times[test] for test in tests)
+        reaching = sorted(found & self._times.keys(), key=self._times.__getitem__)
+        for some in (reaching[:_FIRST], reaching[_FIRST:]):
+            if some:
+                yield some, 120 + 5 * sum(self._times[test] for test in some)
+        room = Path("tests") / Path(mutant.path).relative_to(SOURCE).parts[0]
+        yield [_SIGNATURES, *([str(room)] if room.is_dir() else [])], _LONGEST
 
 
 class Tree:
@@ -346,9 +343,7 @@ def main(
             tree = trees.get()
             try:
                 killed = any(
-                    tree.notices(mutant, some, 120 + 5 * tests.seconds(some))
-                    for some in tests.reaching(mutant)
-                    if some
+                    tree.notices(mutant, some, seconds) for some, seconds in tests.reaching(mutant)
                 )
             finally:
                 trees.put(tree)

@@ -300,7 +300,9 @@ def test_a_batch_that_a_form_does_not_take_runs_eagerly(slow, store):
         shutil.rmtree(store.path, ignore_errors=True)  # the first refusal has read it
 
 
-@pytest.mark.parametrize(("rows", "measured"), [(999, []), (5_000, [5]), (100_000, [16])])
+@pytest.mark.parametrize(
+    ("rows", "measured"), [(499, []), (768, [1]), (5_000, [5]), (100_000, [16])]
+)
 def test_ways_are_measured_on_a_thousandth_of_the_work(slow, store, monkeypatch, rows, measured):
     found = []
 

@@ -106,7 +106,7 @@ def test_a_score_of_fewer_snapshots_has_tables_of_its_own(tmp_path):
     table = simulated()
     kappa, some = {"nn_distance": table.kappa("softmax")[1::2]}, table.epochs[1::2]
     near = ScoreTable(kappa, table.labels[1::2], table.y, epochs=some)
-    Experiment(about(), [table, table], apart={0: near, 1: near}).save(tmp_path)
+    Experiment(about(), [table, table], costly={0: near, 1: near}).save(tmp_path)
     read = Experiment.open(tmp_path)
     assert {seed: part.epochs.tolist() for seed, part in read.of("nn_distance").items()} == {
         0: some.tolist(),
@@ -123,7 +123,7 @@ def test_a_score_may_be_of_some_networks(tmp_path):
     table, other = simulated(), simulated(1)
     alone = ScoreTable({"softmax": other.kappa("softmax")}, other.labels, other.y)
     near = ScoreTable({"nn_distance": table.kappa("softmax")}, table.labels, table.y)
-    Experiment(about(seeds=[3, 5]), [alone, table], apart={1: near}).save(tmp_path)
+    Experiment(about(seeds=[3, 5]), [alone, table], costly={1: near}).save(tmp_path)
     read = Experiment.open(tmp_path)
     assert {name: [*read.of(name)] for name in ("softmax", "mc_dropout", "nn_distance")} == {
         "softmax": [3, 5],
@@ -140,7 +140,7 @@ def test_a_score_may_be_of_some_networks(tmp_path):
         for name, rows in tabulate_motivation(read).content.items()
     }
     assert seeds == {"softmax": [[3], [5]], "nn_distance": [[5]], "mc_dropout": [[5]]}
-    third = Experiment(about(1, seeds=[1]), [table], apart={0: near})
+    third = Experiment(about(1, seeds=[1]), [table], costly={0: near})
     assert [*third.beside(read).of("nn_distance")] == [5, 1]
     assert [*read.beside(third).of("nn_distance")] == [1, 5]
 
@@ -203,39 +203,3 @@ def test_ensembles_of_two_machines_stand_beside_each_other_the_largest_alone():
     assert [*trained(4, 5, 6, ensemble=(4, 5, 6)).beside(both).ensembles] == [(4, 5, 6)]
     assert [*two.beside(trained(4, 5, 6, ensemble=(4, 5, 6))).ensembles] == [(4, 5, 6)]
     assert [*trained(4, ensemble=None).beside(both).ensembles] == [(0, 1), (2, 10)]
-
-
-def test_scores_are_called_as_the_archive_says(tmp_path):
-    table = simulated()
-    renamed = {"mc_dropout": "mc_dropout_variance", "other": "none"}
-    Experiment(about(1, renamed=renamed), [table]).save(tmp_path)
-    (read,) = Experiment.open(tmp_path).tables
-    assert table.names == ["softmax", "mc_dropout"]
-    assert read.names == ["softmax", "mc_dropout_variance"]
-    assert np.allclose(read.kappa(read.names[1]), table.kappa("mc_dropout"), rtol=1e-2)
-
-
-def test_refusals(tmp_path):
-    with refuses(InvalidInput, "--from", f"got none in {tmp_path}"):
-        Experiment.open(tmp_path)
-    path = tmp_path / "broken.npz"
-    whole = {"epochs": np.arange(2), "y_hat": np.zeros(3), "kappa.softmax": np.zeros((2, 6), "u1")}
-    for damage in ("no zip", "epochs", "kappa.softmax"):
-        np.savez(path, **{key: part[:1] if key == damage else part for key, part in whole.items()})
-        if damage == "no zip":
-            path.write_bytes(path.read_bytes()[:50])
-        with refuses(CorruptFile, path, "cannot be read"):
-            unpack(path)
-
-
-@pytest.mark.parametrize("name", ["seed-0.npz", "nn_distance-seed-0.npz", "ensemble-0-1.npz"])
-def test_a_file_that_is_damaged_or_gone(tmp_path, name):
-    table = simulated()
-    Experiment(about(), [table, table], {(0, 1): table}, {0: table}).save(tmp_path)
-    content = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with refuses(CorruptFile, tmp_path / name, "SHA-256 differs"):
-        Experiment.open(tmp_path)
-    (tmp_path / name).unlink()
-    with refuses(CorruptFile, tmp_path / name, "cannot be read"):
-        Experiment.open(tmp_path)

@@ -102,9 +102,9 @@ def test_tables_figures_and_scores_are_there(done):
     for i in (1, 2, 3, 4):
         assert (results / f"figure{i}.png").stat().st_size > 10_000
     experiment = Experiment.open(results)
-    assert [table.names for table in experiment.tables] == [
-        ["softmax", "nn_distance", "mc_dropout_variance", "mc_dropout"]
-    ] * 2
+    assert [table.names for table in experiment.tables] == [["softmax"]] * 2
+    for kappa in ("nn_distance", "mc_dropout_variance", "mc_dropout"):
+        assert [*experiment.of(kappa)] == [0, 1]
     assert [*experiment.ensembles] == [(0, 1)]
     assert experiment.ensembles[0, 1].names == ["softmax"]
     assert experiment.ensembles[0, 1].kappa("softmax").shape == (TINY.epochs, TEST)
@@ -127,41 +127,27 @@ def test_ensemble_from_recorded_logits_is_the_scored_one(done, cifar):
     assert np.allclose(packed.kappa("softmax"), ours.kappa("softmax"), rtol=1e-3)
 
 
-def test_neighbours_of_some_snapshots_alone(done, cifar, monkeypatch):
-    folder, _, _ = done
-    how = replace(TINY, neighbours_every=2, passes=None)
-    monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu", how)
-    lines = []
-    tables = score_one(
-        Study("cifar10", "cpu", folder / "mine", cifar), 0, load_parts(cifar), lines.append
-    )
-    assert lines == ["seed 0: scoring 2 snapshots (nn_distance)"]
-    assert [(table.names, table.epochs.tolist()) for table in tables] == [
-        (["softmax"], [1, 2, 3, 4]),
-        (["nn_distance"], [2, 4]),
-    ]
-    every = ScoreTable.open(folder / "mine" / "seed-0" / "scores")
-    assert np.array_equal(tables[1].kappa("nn_distance"), every.kappa("nn_distance")[[1, 3]])
-
-
-def test_softmax_alone_takes_every_table_that_is_whole(done, cifar, tmp_path, monkeypatch):
-    how = replace(TINY, neighbours_every=3, mc_statistics=("mean",))
+def test_costly_scores_of_some_snapshots(done, cifar, tmp_path, monkeypatch):
+    how = replace(TINY, costly_every=2, mc_statistics=("mean",))
     monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu", how)
     for part in ("snapshots", "validation"):
         shutil.copytree(done[0] / "mine" / "seed-0" / part, tmp_path / "seed-0" / part)
-    study, data = Study("cifar10", "cpu", tmp_path, cifar), load_parts(cifar)
+    study, data, lines = Study("cifar10", "cpu", tmp_path, cifar), load_parts(cifar), []
 
     def names(**options):
-        return [table.names for table in score_one(study, 0, data, str, **options)]
+        return [table.names for table in score_one(study, 0, data, lines.append, **options)]
 
-    every, apart = ["softmax", "mc_dropout"], ["nn_distance"]
+    costly = ["nn_distance", "mc_dropout"]
     assert names(softmax_only=True) == [["softmax"]]
-    assert names() == names(softmax_only=True) == [every, apart]
-    (tmp_path / "seed-0" / "scores-apart").rename(tmp_path / "kept")
-    assert names(softmax_only=True) == [every]
-    (tmp_path / "kept").rename(tmp_path / "seed-0" / "scores-apart")
-    shutil.rmtree(tmp_path / "seed-0" / "scores")
-    assert names(softmax_only=True) == [["softmax"], apart]
+    assert lines == []
+    assert names() == names(softmax_only=True) == [["softmax"], costly]
+    assert lines == ["seed 0: scoring 2 snapshots (nn_distance, mc_dropout)"] * 2
+
+    every = ScoreTable.open(done[0] / "mine" / "seed-0" / "scores")
+    some = ScoreTable.open(tmp_path / "seed-0" / "scores")
+    assert (every.epochs.tolist(), some.epochs.tolist()) == ([1, 2, 3, 4], [2, 4])
+    for kappa in costly:
+        assert np.array_equal(some.kappa(kappa), every.kappa(kappa)[[1, 3]])
 
 
 def test_from_results_in_seconds_without_training(done):

@@ -127,7 +127,7 @@ def test_a_title_says_which_k_ask_for_more_snapshots_than_there_are():
         return ScoreTable({name: kappa[at]}, np.zeros((54, 90), int)[at], y, epochs=epochs[at])
 
     every, some = scored("softmax", slice(None)), scored("nn_distance", slice(2, None, 3))
-    for table, apart, note in (
+    for table, costly, note in (
         (every, {}, "k=50 averages the 34 snapshots there are"),
         (scored("softmax", slice(48)), {}, "k=50 averages the 30 snapshots there are"),
         (
@@ -137,7 +137,7 @@ def test_a_title_says_which_k_ask_for_more_snapshots_than_there_are():
             "snapshots there are of nn_distance",
         ),
     ):
-        shown = tables.compute(Experiment(about, [table], apart=apart), ["table1"])["table1"]
+        shown = tables.compute(Experiment(about, [table], costly=costly), ["table1"])["table1"]
         title = "Table 1: E-AURC ×10³ of AES (cifar100, scale cpu-full, one network)"
         assert shown.table.title == f"{title}; {note}"
 

@@ -89,7 +89,7 @@ def test_the_papers_recipes():
     # He et al. (2016): 8 to 100 % of the image, at a ratio of up to 4 : 3, enlarged to 224 pixels.
     crops = Augmentation(flip=True, degrees=0, shift=0, area=(0.08, 1), stretch=4 / 3, size=224)
     assert (resnet.augmentation, resnet.weight_decay, resnet.momentum) == (crops, 1e-4, 0.9)
-    assert (resnet.neighbours, resnet.passes, resnet.neighbours_every) == (None, None, 1)
+    assert (resnet.neighbours, resnet.passes, resnet.costly_every) == (None, None, 1)
     tiny = recipes.find_recipe("imagenet-tiny", "cpu-full")
     assert (tiny.epochs, tiny.drop_every, tiny.drop) == (90, 30, 0.1)  # the paper's three rates
     assert tiny.epochs / tiny.parts == 18

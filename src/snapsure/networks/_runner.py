@@ -179,7 +179,7 @@ class Runner:
         """Return how to run passes, by those of one network over some rows of a batch."""
         if network.base is not None:
             return "eager"  # forms would copy frozen weights that networks share
-        count = min(SAMPLED, self._rows // SHARE, row_count(inputs))
+        count = min(SAMPLED, round(self._rows / SHARE), row_count(inputs))
         if not count:
             return "eager"
         sample = first_rows(to_device(inputs, self.device), count)

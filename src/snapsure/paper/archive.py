@@ -1,10 +1,9 @@
 """The results of an experiment in a few megabytes, which give its tables and figures.
 
 A folder has `experiment.json` (recipe, each training's record, and the SHA-256 of each file) and
-score tables packed as `seed-0.npz` …, `ensemble-0-1.npz` of seeds 0 and 1, and
-`nn_distance-seed-0.npz` … where that κ was measured at fewer snapshots than the others. Some κ may
-be measured for some networks only. Reading it takes NumPy alone. If a κ was renamed after packing,
-`renamed` in `experiment.json` maps the old name to the new one.
+score tables packed as `seed-0.npz` … (softmax response), `costly-seed-0.npz` … (κ that need passes
+of their own, of some snapshots and some networks), and `ensemble-0-1.npz` of seeds 0 and 1. Reading
+it takes NumPy alone.
 """
 
 import json
@@ -21,7 +20,6 @@ from snapsure.table import ScoreTable
 from snapsure.table._packed import pack, unpack
 
 _ABOUT = "experiment.json"
-_APART = "nn_distance"
 _AGAIN = "take it from the archive again"
 _Seeds = Annotated[list[_json.Integer], Meta(min_length=1)]
 
@@ -37,24 +35,23 @@ class _About(TypedDict):
     networks: Annotated[list[list[Any]], Meta(min_length=1)]
     seeds: NotRequired[_Seeds]
     ensembles: NotRequired[list[_Seeds]]
-    renamed: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Networks of one recipe on one data set, and ensembles of those trained together."""
 
-    # "dataset", "scale", "recipe", "networks"; perhaps "precision" (else 32-true), "renamed"
+    # "dataset", "scale", "recipe", "networks"; perhaps "precision" (else 32-true)
     about: Mapping[str, Any]
     tables: Sequence[ScoreTable]
     ensembles: Mapping[tuple[int, ...], ScoreTable] = field(default_factory=dict)  # by their seeds
-    # Of NN-distance alone, where it has other snapshots: by the place of its network in `tables`.
-    apart: Mapping[int, ScoreTable] = field(default_factory=dict)
+    # Of κ that need passes of their own: by the place of the network in `tables`.
+    costly: Mapping[int, ScoreTable] = field(default_factory=dict)
 
     def of(self, kappa: str) -> dict[int, ScoreTable]:
         """Return the tables of the networks whose κ was measured, by seed."""
-        tables = self.apart if self.apart and kappa == _APART else dict(enumerate(self.tables))
-        return {self.seeds[i]: table for i, table in tables.items() if kappa in table.names}
+        tables = [*enumerate(self.tables), *self.costly.items()]
+        return {self.seeds[i]: table for i, table in tables if kappa in table.names}
 
     @staticmethod
     def open(folder: Path, option: str = "--from") -> "Experiment":
@@ -66,24 +63,23 @@ class Experiment:
                 "or let the experiment finish."
             )
         about = _json.load(path, "the manifest of an experiment", _About, _AGAIN)
-        count, renamed, seeds = len(about["networks"]), about.get("renamed", {}), _seeds(about)
+        count, seeds = len(about["networks"]), _seeds(about)
         if len(set(seeds)) != count:
             raise CorruptFile(
                 f"{path} must have a seed of each of its {count} networks, got {len(set(seeds))}. "
                 "Take it from the archive again."
             )
 
-        def read(name: str, renamed: Mapping[str, str] | None = None) -> ScoreTable:
+        def read(name: str) -> ScoreTable:
             _files.check_sha256(folder / name, about["files"].get(name), _AGAIN)
-            return unpack(folder / name, renamed)
+            return unpack(folder / name)
 
-        apart = {i: _seed(i, _APART) for i in range(count)}
         facts = {name: part for name, part in about.items() if name not in ("files", "ensembles")}
         return Experiment(
             facts,
-            [read(_seed(i), renamed) for i in range(count)],
+            [read(_seed(i)) for i in range(count)],
             {(*of,): read(_ensemble(of)) for of in about.get("ensembles", [])},
-            {i: read(name) for i, name in apart.items() if name in about["files"]},
+            {i: read(_costly(i)) for i in range(count) if _costly(i) in about["files"]},
         )
 
     def beside(self, earlier: "Experiment") -> "Experiment":
@@ -99,7 +95,7 @@ class Experiment:
             {**self.about, "seeds": [*earlier.seeds, *self.seeds], "networks": networks},
             [*earlier.tables, *self.tables],
             {members: one for members, one in ensembles.items() if len(members) == most},
-            {**earlier.apart, **{len(earlier.tables) + i: one for i, one in self.apart.items()}},
+            {**earlier.costly, **{len(earlier.tables) + i: one for i, one in self.costly.items()}},
         )
 
     def check_beside(self, others: Mapping[str, Any]) -> None:
@@ -131,11 +127,11 @@ class Experiment:
         """Write the tables, then the manifest that makes the folder an experiment."""
         _files.make_folder(folder)
         (folder / _ABOUT).unlink(missing_ok=True)
-        for old in (*folder.glob("ensemble*.npz"), *folder.glob(f"{_APART}-seed-*.npz")):
+        for old in (*folder.glob("ensemble*.npz"), *folder.glob("costly-seed-*.npz")):
             old.unlink()
         tables = {
             **{_seed(i): table for i, table in enumerate(self.tables)},
-            **{_seed(i, _APART): table for i, table in self.apart.items()},
+            **{_costly(i): table for i, table in self.costly.items()},
             **{_ensemble(members): table for members, table in self.ensembles.items()},
         }
         for name, table in tables.items():
@@ -149,8 +145,12 @@ def _seeds(about: Mapping[str, Any]) -> list[int]:
     return list(about["seeds"] if "seeds" in about else range(len(about["networks"])))
 
 
-def _seed(i: int, kappa: str | None = None) -> str:
-    return f"{kappa}-seed-{i}.npz" if kappa else f"seed-{i}.npz"
+def _seed(i: int) -> str:
+    return f"seed-{i}.npz"
+
+
+def _costly(i: int) -> str:
+    return f"costly-seed-{i}.npz"
 
 
 def _ensemble(members: Sequence[int]) -> str:

@@ -33,9 +33,9 @@ class Recipe:
     weight_decay: float = 5e-4
     parts: int = 1  # of a pass over the images that are an epoch each, with a snapshot of its own
     networks: int = 5  # seeds 0 … 4: the ensemble, and the standard errors
-    neighbours: int | None = 500  # k of NN-distance; not measured if not given …
-    neighbours_every: int = 1  # … and at every so many snapshots, the last among them
+    neighbours: int | None = 500  # k of NN-distance; not measured if not given
     passes: int | None = 100  # of MC-dropout; not measured if not given
+    costly_every: int = 1  # these two at every so many snapshots, the last among them
     mc_rate: float | None = None  # of its dropouts, each one's own if not given …
     mc_layers: Layers = "all"  # … which of them are on …
     mc_statistics: tuple[Statistic, ...] = ("mean",)  # … and what κ are made of it
@@ -124,7 +124,7 @@ CPU_FULL = Recipe(
     augmentation=Augmentation(),
     width=32,
     dropout=(0.0, 0.0, 0.3),
-    neighbours_every=3,  # its 50,000 references pass through each snapshot: once per pass
+    costly_every=3,  # once per pass: NN-distance runs 50,000 references through each snapshot
     mc_layers="last",
     mc_statistics=("variance", "mean"),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from lightning.fabric import Fabric
 
 from snapsure import _files, _json
-from snapsure.kappas import MCDropout, NNDistance, SoftmaxResponse
+from snapsure.kappas import MCDropout, NNDistance
 from snapsure.kappas._base import Kappa
 from snapsure.paper import data
 from snapsure.paper.archive import Experiment
@@ -23,12 +23,10 @@ from snapsure.paper.train import (
 )
 from snapsure.scoring import score
 from snapsure.scoring._recorded import score_recorded
-from snapsure.snapshots import Snapshots, SnapshotStore
+from snapsure.snapshots import SnapshotStore
 from snapsure.table import ScoreTable
 from snapsure.table._pieces import TABLE
 from snapsure.training._epochs import read_history, refuse_another
-
-_EVERY, _SOME = "scores", "scores-apart"  # folders of a network's score tables
 
 
 @dataclass(frozen=True)
@@ -75,36 +73,30 @@ def train_one(study: Study, seed: int, parts: Parts, fabric: Fabric, show: Show)
 def score_one(
     study: Study, seed: int, parts: Parts, show: Show, *, softmax_only: bool = False
 ) -> list[ScoreTable]:
-    """Score the snapshots of one seed that are not scored yet.
+    """Return softmax response of one seed's snapshots, from the logits that training recorded.
 
-    A second table has NN-distance where it is measured at fewer snapshots than the others. With
-    `softmax_only` nothing is scored: an incomplete table is left out, and softmax response comes
-    from the logits that the training recorded.
+    A second table has the κ that need passes, of the snapshots that the recipe names; those that
+    are missing are scored. With `softmax_only` nothing is scored: an incomplete table is left out.
     """
     folder, how = study.folder(seed), study.recipe
-    store = SnapshotStore(folder / "snapshots")
-    test = (parts.test.pixels, parts.test.labels)
-    every: list[Kappa] = []
-    apart: list[Kappa] = []
+    tables = [score_recorded(open_logits(folder))]
+    kappas: list[Kappa] = []
     if how.neighbours is not None:
         reference = parts.train.first(how.images)
-        near = NNDistance((reference.pixels, reference.labels), k=how.neighbours)
-        (every if how.neighbours_every == 1 else apart).append(near)
+        kappas.append(NNDistance((reference.pixels, reference.labels), k=how.neighbours))
     if how.passes is not None:
         rest = (how.passes, how.mc_rate, how.mc_layers)
-        every += [MCDropout(*rest, statistic) for statistic in how.mc_statistics]
+        kappas += [MCDropout(*rest, statistic) for statistic in how.mc_statistics]
 
-    def score_into(out: str, kappas: list[Kappa], snapshots: Snapshots) -> list[ScoreTable]:
-        if softmax_only and not (folder / out / TABLE).exists():
-            return []
+    out = folder / "scores"
+    if kappas and ((out / TABLE).exists() or not softmax_only):
+        store = SnapshotStore(folder / "snapshots")
+        some = store.select(store.epochs[:: -how.costly_every][::-1])
         names = ", ".join(kappa.name for kappa in kappas)
-        show(f"seed {seed}: scoring {len(snapshots.epochs)} snapshots ({names})")
-        return [score(build(how, parts), snapshots, test, kappas, out=folder / out)]
-
-    first = score_into(_EVERY, [SoftmaxResponse(), *every], store) if every else []
-    some = store.select(store.epochs[:: -how.neighbours_every][::-1])
-    second = score_into(_SOME, apart, some) if apart else []
-    return [*(first or [score_recorded(open_logits(folder))]), *second]
+        show(f"seed {seed}: scoring {len(some.epochs)} snapshots ({names})")
+        test = (parts.test.pixels, parts.test.labels)
+        tables.append(score(build(how, parts), some, test, kappas, out=out))
+    return tables
 
 
 def run(
@@ -139,14 +131,14 @@ def run(
     if not fabric.is_global_zero:
         return None
     tables = [score_one(study, seed, parts, show, softmax_only=softmax_only) for seed in seeds]
-    apart = {i: second for i, (_, *others) in enumerate(tables) for second in others}
+    costly = {i: second for i, (_, *others) in enumerate(tables) for second in others}
     ensembles = {}
     if len(seeds) > 1:
         show(f"the ensemble of {len(seeds)}")
         ensembles[(*seeds,)] = score_recorded(*(open_logits(study.folder(seed)) for seed in seeds))
     networks = [read_history(study.folder(seed)) for seed in seeds]
     firsts = [first for first, *_ in tables]
-    done = Experiment({**about, "networks": networks}, firsts, ensembles, apart)
+    done = Experiment({**about, "networks": networks}, firsts, ensembles, costly)
     return done if beside is None else done.beside(beside)
 
 
