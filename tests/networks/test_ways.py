@@ -311,6 +311,7 @@ def test_ways_are_measured_on_a_thousandth_of_the_work(slow, store, monkeypatch,
         return "eager"
 
     monkeypatch.setattr(_runner, "choose_way", choose)
+    monkeypatch.setattr(_runner, "SAMPLED", 16)
     runner = Runner(slow, [store], EPOCHS, way=None, rows=rows)
     runner.load([3])
     runner.logits([3], X)

@@ -332,6 +332,11 @@ def row_count(inputs: Any) -> int:
     return len(tree_leaves(inputs, is_leaf=is_words)[0])
 
 
+def count_bytes(inputs: Any) -> int:
+    """Return the bytes of a batch's tensors."""
+    return sum(leaf.nbytes for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
+
+
 def first_rows(inputs: Any, count: int = 2) -> Any:
     """Return some rows of a batch; two are enough to see how a model works."""
     return _map(lambda leaf: leaf[:count], inputs)

@@ -4,8 +4,8 @@ Scoring, the predictor and the student all run networks through `Runner`.
 """
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -44,8 +44,6 @@ from snapsure.snapshots._weights import unwrap
 
 Columns = dict[str, Array]
 Slot = tuple[int, int]  # (member, epoch)
-
-_READERS = 2  # files that are read and hashed at once: each takes a core, and its size in memory
 
 
 class Runner:
@@ -103,27 +101,17 @@ class Runner:
         """Load the snapshots of some epochs, unless they are loaded already."""
         wanted = self.slots(epochs)
         free = [slot for slot in self._networks if slot not in wanted]
-        loading: dict[Slot, tuple[Network, Future[None]]] = {}
-        pool = ThreadPoolExecutor(_READERS)
-        try:
-            for slot in wanted:
-                if slot in self._networks:
-                    continue
-                base = self._members[slot[0]].base(slot[1])
-                free.sort(key=lambda other: self._networks[other].base == base)
-                network = self._networks.pop(free.pop()) if free else None
-                if network is None or network.base != base or network.is_form:
-                    network = None  # frees its memory
-                    network = Network(self._copy(base), self._kappas, self.device)
-                network.epoch, network.base = slot[1], base
-                loading[slot] = network, pool.submit(self._load_into, network.module, slot)
-                if base is not None:
-                    loading[slot][1].result()  # the networks after it share its base
-            for slot, (network, future) in loading.items():
-                future.result()
-                self._networks[slot] = network
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for slot in wanted:
+            if slot in self._networks:
+                continue
+            base = self._members[slot[0]].base(slot[1])
+            free.sort(key=lambda other: self._networks[other].base == base)
+            network = self._networks.pop(free.pop()) if free else None
+            if network is None or network.base != base or network.is_form:
+                network = None  # frees its memory
+                network = Network(self._copy(base), self._kappas, self.device)
+            self._load_into(network.module, slot)
+            network.epoch, network.base, self._networks[slot] = slot[1], base, network
 
     def load_eager(self, slot: Slot) -> nn.Module:
         """Return a network with the weights of one member of an epoch, as PyTorch runs it."""
@@ -167,9 +155,10 @@ class Runner:
                 for network in networks:
                     network.probe(inputs)
                 self.way = self.way or self._choose(networks[0], inputs)
+                this = weakref.proxy(self)  # or only the garbage collector would free networks
                 for slot, network in zip(self.slots(epochs), networks, strict=True):
                     if network.way != self.way:
-                        network.convert(self.way, inputs, partial(self.load_eager, slot))
+                        network.convert(self.way, inputs, partial(Runner.load_eager, this, slot))
         if networks[0].classes == 1:
             raise one_logit("(rows, 1)")
         return networks

@@ -34,12 +34,12 @@ Way = Literal["eager", "channels_last", "fused"]
 Run = Callable[[nn.Module], Tensor]  # one pass over some rows
 
 WAYS: tuple[Way, ...] = get_args(Way)
-SAMPLED = 16  # rows that ways are measured on, at most …
+SAMPLED = 256  # rows that ways are measured on, at most …
 SHARE = 1_000  # … and one of so many, because all measuring takes the time of about 10 such passes
 UNKNOWN = 16_000  # rows, where nobody knows how many there will be
 
 _CLOSE = 1e-5  # how far logits may be from eager's, of the largest of these
-_ROUNDS, _GAIN = 3, 0.9  # timings of a way; what it may take of eager's time in each of them
+_ROUNDS, _GAIN = 3, 0.95  # timings of a way; what it may take of eager's time in each of them
 _WORTH = 1.0  # seconds of eager passes
 # oneDNN's ReLU makes NaN 0, and so hides a network that fails; one of this slope does not.
 _SLOPE = 1e-20

@@ -5,26 +5,36 @@ To add an executor, write a subclass of `Executor`.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from snapsure import _validate
 from snapsure._types import Array, Ints
 from snapsure.errors import ScoringFailed
-from snapsure.networks._data import Digest, first_rows, row_count, to_device
+from snapsure.networks._data import Digest, count_bytes, first_rows, row_count, to_device
 from snapsure.networks._network import find_device
 from snapsure.networks._runner import Columns, Runner, Slot
 from snapsure.networks._trace import clone
 from snapsure.networks._ways import Way
 from snapsure.scoring._plan import Done, Piece, Plan
 
-# Batches wait for their scores until there are so many logits: few at a time cost more each.
-_TOGETHER = 1 << 15
+# A snapshot runs batches of so many logits, or bytes of inputs, before the next one does. Switching
+# between networks costs time, and so do the scores of few logits.
+_LOGITS, _BYTES = 1 << 15, 1 << 24
 _NAMED = 8  # failures and causes that an error message names
+
+
+class _Batch(NamedTuple):
+    """Rows from `start` to before `end`, and their labels where there are any."""
+
+    inputs: Any
+    y: Ints | None
+    start: int
+    end: int
 
 
 class Worker:
@@ -85,40 +95,50 @@ class Worker:
         digest, hashes = None if is_only else Digest(), dict[str, str]()
         known = None if plan.final in epochs else plan.table.read_new("y_hat", None, shard)
         true: list[Ints] = []
-        waiting: dict[int, list[Tensor]] = {epoch: [] for epoch in epochs}  # logits without scores
         parts: dict[int, list[Columns]] = {epoch: [] for epoch in epochs}
 
-        start = at = low  # the first row without scores, and the first of the batch
-        for batch, y in plan.data.batches(low, high):
-            if digest is not None:
-                digest.add(batch, y)
-            true += [] if y is None else [y]
-            inputs, end = to_device(batch, runner.device), at + row_count(batch)
+        for block in self._read_blocks(low, high, digest):
+            start, end = block[0].start, block[-1].end
+            true += [batch.y for batch in block if batch.y is not None]
             y_hat = None if known is None else known[start - low : end - low]
             for epoch in epochs:  # the final one is the first of its group
                 prepared = [self._prepared[member, epoch] for member in members]
-                columns: Columns | None = None
                 if runner.watches:
-                    columns = runner.score(epoch, inputs, y_hat, prepared, at)
+                    (batch,) = block
+                    columns = runner.score(epoch, batch.inputs, y_hat, prepared, start)
                 else:
-                    logits = runner.logits([epoch], inputs, at)
-                    waiting[epoch].append(logits)
-                    if end == high or (end - start) * logits.shape[-1] >= _TOGETHER:
-                        together = torch.cat(waiting[epoch], dim=1)
-                        waiting[epoch] = []
-                        columns = runner.score_logits(together, y_hat, prepared)
+                    logits = [runner.logits([epoch], batch.inputs, batch.start) for batch in block]
+                    columns = runner.score_logits(torch.cat(logits, dim=1), y_hat, prepared)
                 plan.way = runner.way  # chosen at the first batch; the manifest records it
-                if y is not None and runner.classes is not None and epoch == epochs[0]:
-                    _validate.in_range(y, runner.classes, "labels of `data`", at)
-                if columns is not None:
-                    y_hat = columns["labels"] if y_hat is None else y_hat
-                    parts[epoch].append(columns)
-                advance((end - at) * len(members))
-                # At once, because a batch may take long, and what is written is not lost.
+                if runner.classes is not None and epoch == epochs[0]:
+                    for batch in block:
+                        if batch.y is not None:
+                            name = "labels of `data`"
+                            _validate.in_range(batch.y, runner.classes, name, batch.start)
+                y_hat = columns["labels"] if y_hat is None else y_hat
+                parts[epoch].append(columns)
+                advance((end - start) * len(members))
+                # At once, because a block may take long, and what is written is not lost.
                 if end == high:
                     hashes |= self._write(epoch, shard, parts[epoch], true, digest)
-            start, at = start if columns is None else end, end
         return Done(hashes, _name_digest(shard, digest), runner.classes)
+
+    def _read_blocks(self, low: int, high: int, digest: Digest | None) -> Iterator[list[_Batch]]:
+        """Yield the batches that a snapshot runs one after the other, before the next one does.
+
+        One by one until the number of classes is known, and where κ functions watch the passes.
+        """
+        runner, block, nbytes = self._runner, list[_Batch](), 0
+        for inputs, y in self._plan.data.batches(low, high):
+            if digest is not None:
+                digest.add(inputs, y)
+            start, low = low, low + row_count(inputs)
+            block.append(_Batch(to_device(inputs, runner.device), y, start, low))
+            nbytes += count_bytes(inputs)
+            logits = (low - block[0].start) * (runner.classes or _LOGITS)
+            if runner.watches or logits >= _LOGITS or nbytes >= _BYTES or low == high:
+                yield block
+                block, nbytes = [], 0
 
     def _write(
         self,
