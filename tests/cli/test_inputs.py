@@ -282,6 +282,7 @@ def test_compare_fits_a_terminal(place, monkeypatch):
     assert narrow.stderr.splitlines()[-1] == "--wide shows all columns, p-values and verdicts."
 
 
+@pytest.mark.slow
 def test_a_report_takes_images_as_score_takes_data(place):
     simulated(n=300).save(place / "table")
     np.save(place / "x.npy", np.random.default_rng(0).random((300, 8, 8)))

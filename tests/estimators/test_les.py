@@ -37,22 +37,25 @@ def full_table(seed, n=600, snapshots=25):
     return ScoreTable({"softmax": kappa}, labels, y, logits=logits)
 
 
-def normal_score(values, x):
+def normal_scores(values, points):
     """By the definition: mean ranks at 257 of the sorted values, a line between two, flat ends."""
     ordered, n = sorted(values), len(values)
     knots = sorted(
         {ordered[round(i * (n - 1) / 256)] for i in range(257)} if n > 257 else {*values}
     )
-
-    def score(knot):
+    scores = []
+    for knot in knots:
         ranks = [i + 1 for i, value in enumerate(ordered) if value == knot]
-        return NormalDist().inv_cdf(np.mean(ranks) / (n + 1))
+        scores.append(NormalDist().inv_cdf(sum(ranks) / len(ranks) / (n + 1)))
 
-    if x <= knots[0] or x >= knots[-1]:
-        return score(knots[0] if x <= knots[0] else knots[-1])
-    above = next(i for i, knot in enumerate(knots) if knot > x)
-    low, high = knots[above - 1], knots[above]
-    return score(low) + (score(high) - score(low)) * (x - low) / (high - low)
+    def score(x):
+        if x <= knots[0] or x >= knots[-1]:
+            return scores[0 if x <= knots[0] else -1]
+        above = next(i for i, knot in enumerate(knots) if knot > x)
+        part = (x - knots[above - 1]) / (knots[above] - knots[above - 1])
+        return scores[above - 1] + (scores[above] - scores[above - 1]) * part
+
+    return np.array([score(x) for x in points])
 
 
 def slow_features(table, epochs):
@@ -109,9 +112,10 @@ def test_equals_normal_scores_in_scikit_learns_logistic_regression(n, passes):
         np.testing.assert_allclose(values, features[name], rtol=1e-9)
     scaled, rows = [], []
     for name in les.features_:
-        values = np.array([normal_score(features[name].tolist(), x) for x in features[name]])
+        seen = features[name].tolist()
+        values = normal_scores(seen, seen)
         scaled.append((values - values.mean()) / values.std())
-        mapped = np.array([normal_score(features[name].tolist(), x) for x in new[name]])
+        mapped = normal_scores(seen, new[name].tolist())
         rows.append((mapped - values.mean()) / values.std())
     final = les.features_.index("epoch 25")
     numbers = [
@@ -228,7 +232,7 @@ def test_thirty_of_each_kind_are_enough(few, left, fallback):
 def slow_choice(kappa, errors, passes):
     """Greedy by the log-loss of examples left out, scikit-learn fitting every time."""
     logits, n = np.log(kappa / (1 - kappa)), len(errors)
-    x = np.array([[normal_score(row.tolist(), value) for value in row] for row in logits])
+    x = np.array([normal_scores(row.tolist(), row.tolist()) for row in logits])
     x = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
     order = sorted(range(n), key=lambda i: (errors[i], logits[-1, i]))
     fold = {point: rank % 5 for rank, point in enumerate(order)}

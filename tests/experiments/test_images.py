@@ -57,6 +57,7 @@ def test_weights_are_loaded_in_their_order(weights):
     assert torch.equal(again(x), network.eval()(x))
 
 
+@pytest.mark.slow
 def test_each_training_begins_with_the_pretrained_weights(weights):
     """Seeds that shared modules would go on where the one before ended."""
     _, path = weights
