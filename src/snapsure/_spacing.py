@@ -14,9 +14,11 @@ def beginning(last: int, start: float, first: int) -> int:
 
 def evenly_spaced(first: int, last: int, k: int) -> Ints:
     """Return linspace(first, last, k) rounded, both ends included, each once; of one, the last."""
+    if k == 1:
+        return np.array([last])
     base = first if last > 2**53 else 0  # beyond, not every whole number is a float64
-    grid = np.linspace(first - base, last - base, k) if k > 1 else np.array([last - base])
-    return np.unique([base + min(int(epoch), last - base) for epoch in np.rint(grid)])
+    grid = np.rint(np.linspace(first - base, last - base, k))
+    return np.unique([base + min(int(epoch), last - base) for epoch in grid])
 
 
 def nearest(epochs: Ints, wanted: Ints) -> Ints:

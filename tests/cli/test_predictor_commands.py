@@ -1,25 +1,16 @@
 """`snapsure fit` and `snapsure predict`, as a person runs them."""
 
-import csv
 import json
-import os
 import re
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-import torch
 from filelock import FileLock
-from torch.utils.data import Dataset, TensorDataset
 
 from snapsure import Monitor, Predictor, SnapshotStore, Threshold
-from snapsure.errors import InvalidInput, StorageError
-from snapsure.predictor._answers import write_answers
+from tests.support.answers import read_answers
 from tests.support.commands import refuse, run
-from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.slow
 
@@ -53,15 +44,6 @@ def predictor(place):
 def predict(place, out, *more, data="test.npz", folder="predictor", **options):
     arguments = ("predict", folder, "--model", "mine:network", "--data", data, "--out", out)
     return run(*arguments, *more, cwd=place, **options)
-
-
-def read_answers(path):
-    if path.suffix == ".parquet":
-        return pq.read_table(path).to_pylist()
-    with path.open(newline="") as file:
-        if path.suffix == ".csv":
-            return list(csv.DictReader(file))
-        return [json.loads(line) for line in file.read().split("\n")[:-1]]
 
 
 def test_fit_says_what_it_chose_and_why(place):
@@ -134,44 +116,6 @@ def test_killed_it_resumes(place, predictor):
     assert confidences_in(out) == predictor(np.load(place / "new.npy")).confidence.tolist()
 
 
-def test_interrupted_it_answers_only_what_is_left(place, predictor):
-    """Twice, and then the disk lost the end of what was written."""
-    out, data, answered = place / "left.csv", np.load(place / "new.npy"), []
-    for most in (512, 1280):
-
-        def stop(done, total, most=most):
-            answered.append(done)
-            if done == most:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            write_answers(predictor, data, out, stop)
-    os.truncate(place / ".partial-left.csv", 800 * 25)
-    write_answers(predictor, data, out, lambda done, total: answered.append(done))
-    runs = (range(0, 513, 256), range(512, 1281, 256), range(768, len(data), 256), [len(data)])
-    assert answered == [*chain(*runs)]
-
-
-@pytest.mark.parametrize("name", ["", ".notes"])
-def test_answers_damaged_on_the_way_are_made_again(place, predictor, name):
-    out, data = place / "damaged.csv", np.load(place / "new.npy")
-    write_answers(predictor, data, place / "whole.csv")
-
-    def stop(done, total):
-        if done >= 512:
-            raise KeyboardInterrupt
-
-    for bit in (3, 805, 2000):
-        with pytest.raises(KeyboardInterrupt):
-            write_answers(predictor, data, out, stop)
-        partial = place / f".partial-damaged.csv{name}"
-        content = bytearray(partial.read_bytes())
-        content[bit // 8] ^= 1 << bit % 8
-        partial.write_bytes(content)
-        write_answers(predictor, data, out)
-        assert out.read_text() == (place / "whole.csv").read_text()
-
-
 def test_a_monitor_continues_from_run_to_run(place):
     def counts(data):
         more = ("--monitor", "new/state.json", "--json")
@@ -228,42 +172,6 @@ def test_a_monitor_counts_answers_once(place, clean):
     assert not (place / "o.csv").exists()
 
 
-def test_commands_at_once_are_all_counted(place, predictor):
-    """Each of eight threads answers other inputs, and all share one monitor."""
-    x, path = np.load(place / "test.npz")["x"], place / "shared.json"
-    parts = [x[i : i + 50] for i in range(0, 400, 50)]
-
-    def answer(i):
-        write_answers(predictor, parts[i], place / f"part-{i}.csv", monitor=path)
-
-    with ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(answer, range(len(parts))))
-    assert Monitor.load(path).seen == 400
-    assert len(Monitor.load(path).runs) == 8
-
-
-class Augmented(Dataset):
-    def __len__(self):
-        return 300
-
-    def __getitem__(self, i):
-        return torch.rand(1, 8, 8)
-
-
-def test_data_that_differ_at_every_pass_are_refused(place, predictor):
-    with refuses(InvalidInput, "`batch`", "same rows at every pass", "Switch off"):
-        write_answers(predictor, Augmented(), place / "random.csv")
-
-
-def test_labels_that_no_answer_can_have_are_refused(place, predictor):
-    x = np.load(place / "test.npz")["x"]
-    y = np.zeros(len(x), int)
-    y[700] = 10
-    rows = TensorDataset(torch.tensor(x), torch.tensor(y))
-    with pytest.raises(InvalidInput, match=r"`y` must hold classes from 0 to 9, got 10 in row 700"):
-        write_answers(predictor, rows, place / "labels.csv")
-
-
 def test_answers_of_another_network_are_not_kept(place):
     """Killed, then resumed after the network's code changed."""
     module = place / "changing_net.py"
@@ -305,37 +213,6 @@ def test_thresholds_of_groups_need_the_groups(place, predictor):
     more["data"] = "new.npy"
     said = predict(place, "s.csv", "--group", "site", status=2, **more)
     assert "got 'site' for new.npy" in said.stderr
-
-
-def test_class_names_are_data_in_every_format(place, predictor):
-    names = ["=1+1", "+2", "-3", "@SUM(A1)", "a\rb", "a\nb", 'a"b', "a,b", "\tx", "naïve"]
-    predictor.classes = names
-    x = np.load(place / "new.npy")
-    label = predictor(x).label
-    safe = [f"'{name}" if name[0] in "=+-@\t" else name for name in names]
-    for options, expected in (({}, safe), ({"raw": True}, names)):
-        write_answers(predictor, x, place / "names.csv", **options)
-        rows = read_answers(place / "names.csv")
-        assert [row["label"] for row in rows] == [expected[i] for i in label]
-    for end in ("jsonl", "parquet"):
-        write_answers(predictor, x, place / f"names.{end}")
-        rows = read_answers(place / f"names.{end}")
-        assert [row["label"] for row in rows] == [names[i] for i in label]
-    assert '"naïve"' in (place / "names.jsonl").read_text(encoding="utf-8")
-
-
-def test_nothing_is_written_through_links(place, predictor):
-    x = np.load(place / "test.npz")["x"]
-    for name in ("linked.csv", ".partial-linked.csv", ".partial-linked.csv.notes"):
-        target = place / "theirs.txt"
-        target.write_text("theirs")
-        (place / name).symlink_to(target)
-        write_answers(predictor, x, place / "linked.csv")
-        assert target.read_text() == "theirs"
-        assert len((place / "linked.csv").read_text().splitlines()) == 798
-    (lock := place / ".partial-linked.csv.lock").symlink_to(target)
-    with refuses(StorageError, lock, "Choose a folder"):
-        write_answers(predictor, x, place / "linked.csv")
 
 
 def test_refusals_are_one_sentence(place):

@@ -155,7 +155,8 @@ def test_batches_by_name(digits, tmp_path, image, label):
 
 def test_batches_whose_classes_have_another_name(digits, tmp_path):
     module, run = ByName(digits.model(), "image", "digit"), trainer(tmp_path, recording(tmp_path))
-    with refuses(InvalidInput, "validation batch", "got a dict with image, digit"):
+    words = "targets or target", "got a dict with image, digit"
+    with refuses(InvalidInput, "validation batch", *words):
         run.fit(module, *named_loaders(digits, "image", "digit"))
 
 
