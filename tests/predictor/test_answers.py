@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from snapsure import Monitor, Predictor
+from snapsure import AES, Monitor, Predictor
 from snapsure.errors import InvalidInput, StorageError
+from snapsure.networks import _runner
 from snapsure.predictor._answers import write_answers
 from tests.support.answers import read_answers
 from tests.support.refusals import refuses
@@ -44,6 +45,27 @@ def test_interrupted_it_answers_only_what_is_left(tmp_path, predictor, data):
     write_answers(predictor, data, out, lambda done, total: answered.append(done))
     runs = (range(0, 513, 256), range(512, 1281, 256), range(768, len(data), 256), [len(data)])
     assert answered == [*chain(*runs)]
+
+
+def test_resumed_it_runs_as_it_began(tmp_path, deployed, data, monkeypatch):
+    digits, out, answered = deployed.digits, tmp_path / "way.csv", []
+
+    def stop(done, total):
+        if done == 512:
+            raise KeyboardInterrupt
+
+    def answer(chosen, advance, **options):
+        monkeypatch.setattr(_runner, "choose_way", lambda *given: chosen)
+        predictor = Predictor(digits.model(), digits.store, AES(k=2), **options)
+        write_answers(predictor, data, out, advance)
+        return predictor.networks.way
+
+    for options, expected, begin in (({}, "fused", 512), ({"speed": "exact"}, "eager", 0)):
+        with pytest.raises(KeyboardInterrupt):
+            answer("fused", stop)
+        answered.clear()
+        way = answer("channels_last", lambda done, total: answered.append(done), **options)
+        assert (way, answered[0]) == (expected, begin)
 
 
 @pytest.mark.parametrize("name", ["", ".notes"])

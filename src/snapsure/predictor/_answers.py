@@ -24,6 +24,7 @@ from snapsure._types import Ints
 from snapsure.decisions import Monitor
 from snapsure.errors import CorruptFile, InvalidInput
 from snapsure.networks._data import Batch, Digest, Rows, row_count
+from snapsure.networks._ways import Way
 from snapsure.predictor._folder import describe
 from snapsure.predictor._predictor import Predictor, read_inputs
 
@@ -36,9 +37,10 @@ Records = NDArray[Any]
 
 
 class _Note(TypedDict):
-    """How far the answers are, with the digests of the inputs and of the answers so far."""
+    """How far the answers are, how passes ran, and the digests of inputs and answers so far."""
 
     done: _json.Count
+    way: Way
     inputs: str
     answers: str
 
@@ -64,8 +66,10 @@ def write_answers(
         _read_monitor(predictor, monitor)  # refuses another promise before the work begins
     rows = _DigestedRows(read_inputs(data))
     groups = None if groups is None else _validate.groups(groups, (rows.n,), of="data")
+    described = describe(predictor)
+    del described["provenance"]["way"]  # which the first batch may decide: notes have it
     identity = {
-        "predictor": _json.digest(describe(predictor)),
+        "predictor": _json.digest(described),
         "data": rows.identity(),
         "groups": None if groups is None else _json.digest(groups.tolist()),
     }
@@ -73,7 +77,10 @@ def write_answers(
     work = _Work(out)
     with work.alone():
         records: Records
-        done = work.resume(identity, rows)
+        last = work.resume(identity, rows, predictor.networks.way)
+        done = 0
+        if last is not None:
+            done, predictor.networks.way = last["done"], last["way"]
         advance(done, rows.n)
         if done < rows.n:
             for answer, y in predictor.labelled_answers(rows, groups, start=done):
@@ -83,7 +90,8 @@ def write_answers(
                 for name, column in zip(answer._fields, answer, strict=True):
                     records[name] = column
                 records["y"] = _NO_LABEL if y is None else y
-                work.append(records.tobytes(), done, rows.digest_until(done))
+                way = predictor.networks.way or "eager"
+                work.append(records.tobytes(), done, way, rows.digest_until(done))
                 advance(done, rows.n)
         records = np.memmap(work.answers, _RECORD, mode="r")
         if records.size != rows.n:
@@ -166,21 +174,25 @@ class _Work:
             lock.release()
             self._lock.unlink(missing_ok=True)
 
-    def resume(self, identity: dict[str, Any], rows: _DigestedRows) -> int:
-        """Return how many rows are answered already; answers to anything else are removed."""
-        last = self._find_last_note(identity, rows)
+    def resume(
+        self, identity: dict[str, Any], rows: _DigestedRows, way: Way | None
+    ) -> _Note | None:
+        """Return how far the answers are; answers to anything else, or made otherwise, go."""
+        last = self._find_last_note(identity, rows, way)
         with _files.writing(f"to {self._out.parent}"):
             if last is not None:
                 os.truncate(self.answers, last["done"] * _RECORD.itemsize)
-                return last["done"]
+                return last
             self.answers.unlink(missing_ok=True)
             self._notes.unlink(missing_ok=True)
             self.answers.touch()
         self._hash = hashlib.sha256()
         self._add_line(identity)
-        return 0
+        return None
 
-    def _find_last_note(self, identity: dict[str, Any], rows: _DigestedRows) -> _Note | None:
+    def _find_last_note(
+        self, identity: dict[str, Any], rows: _DigestedRows, way: Way | None
+    ) -> _Note | None:
         """Return the last note whose answers are whole, if all is of the same work."""
         files = (self.answers, self._notes)
         if not rows.divisible or any(path.is_symlink() or not path.is_file() for path in files):
@@ -196,18 +208,21 @@ class _Work:
             except (msgspec.DecodeError, RecursionError):  # the last may be torn
                 break
         last = next((n for n in reversed(notes) if 0 < n["done"] <= min(whole, rows.n)), None)
-        if last is None or rows.digest_until(last["done"]) != last["inputs"]:
+        if last is None or (way is not None and way != last["way"]):
+            return None
+        if rows.digest_until(last["done"]) != last["inputs"]:
             return None
         with self.answers.open("rb") as file:
             self._hash = hashlib.sha256(file.read(last["done"] * _RECORD.itemsize))
         return last if self._hash.hexdigest() == last["answers"] else None
 
-    def append(self, records: bytes, done: int, inputs: str) -> None:
+    def append(self, records: bytes, done: int, way: Way, inputs: str) -> None:
         """Write more answers, and note how far they are."""
         with _files.writing(f"to {self._out.parent}"), self.answers.open("ab") as file:
             file.write(records)
         self._hash.update(records)
-        self._add_line({"done": done, "inputs": inputs, "answers": self._hash.hexdigest()})
+        note = {"done": done, "way": way, "inputs": inputs, "answers": self._hash.hexdigest()}
+        self._add_line(note)
 
     def _add_line(self, content: dict[str, Any]) -> None:
         with _files.writing(f"to {self._out.parent}"), self._notes.open("ab") as file:

@@ -112,6 +112,10 @@ class Scorer:
         """How passes run; None before the first batch, where that decides."""
         return self._runner.way
 
+    @way.setter
+    def way(self, way: Way) -> None:
+        self._runner.way = way
+
     @property
     def device(self) -> torch.device:
         """Where networks run."""
