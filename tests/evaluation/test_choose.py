@@ -325,10 +325,13 @@ def test_where_nothing_else_can_be_chosen_all_of_delta_is_for_the_final_softmax(
     assert choice.threshold.coverage == expected.coverage
 
 
-def test_a_curve_that_does_not_keep_the_order_is_not_deployed():
-    """On the half that chooses, a surer answer is wrong more often."""
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_a_curve_that_does_not_keep_the_order_is_not_deployed(is_constant):
+    """On the half that chooses, a surer answer is wrong more often, or all are as sure."""
     rng = np.random.default_rng(1)
     kappa, errors = rng.random(2000), rng.random(2000) < 0.05
+    if is_constant:
+        kappa[:] = 0.5
     learn, _ = random_cut(2000, 1000, 0)
     errors[learn] = rng.random(1000) < 0.2 * kappa[learn]
     choice = choose(ScoreTable.from_kappa(kappa[None], errors), risk=0.3)
