@@ -99,3 +99,20 @@ def test_the_same_seed_gives_the_same(images):
     one, two, other = (augmentation(images, generator(seed)) for seed in (3, 3, 4))
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
+
+
+def test_a_seed_moves_images_as_in_published_trainings():
+    """Numbers are drawn for angle, flip, area, ratio, then place and shift: across, and down."""
+    own = generator(5)
+    draws = torch.stack([torch.rand(50, generator=own) for _ in range(8)])
+    spread = 2 * draws - 1
+    area, ratio = 0.25 + 0.75 * draws[2], torch.exp(spread[3] * np.log(4 / 3))
+    augmentation = Augmentation(degrees=15, shift=0.1, area=(0.25, 1.0), stretch=4 / 3)
+    maps = augmentation.maps(50, generator(5), 32)
+    for axis, side in enumerate(((area * ratio).sqrt(), (area / ratio).sqrt())):
+        place, shift = spread[4 + 2 * axis], spread[5 + 2 * axis]
+        expected = place * (1 - side.clamp(max=1)) + 2 * 0.1 * shift
+        assert torch.allclose(maps[:, axis, 2], expected, atol=1e-6)
+    assert torch.equal(maps[:, 0, 0] < 0, draws[1] < 0.5)
+    sine = maps[:, 1, 0] / (area * ratio).sqrt().clamp(max=1) / maps[:, 0, 0].sign()
+    assert torch.allclose(sine, torch.sin(torch.deg2rad(15 * spread[0])), atol=1e-6)
