@@ -81,7 +81,10 @@ class Snapshots(ABC):
             If the model's frozen weights are others.
         """
         state, origin = self.load(epoch), f"Snapshot of epoch {epoch} in {self.path}"
-        _weights.load_strictly(model, state, origin, base=self.base(epoch), has_base=has_base)
+        base = self.base(epoch)
+        is_part = base is not None
+        expected = None if has_base else base
+        _weights.load_strictly(model, state, origin, is_part=is_part, base=expected)
 
     def verify(self) -> None:
         """Read every snapshot.

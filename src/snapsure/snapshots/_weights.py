@@ -474,19 +474,18 @@ def load_strictly(
     state: Mapping[str, Tensor],
     origin: str,
     *,
+    is_part: bool = False,
     base: str | None = None,
-    has_base: bool = False,
 ) -> None:
     """Load weights into a model; names and shapes must be the same.
 
-    With `base`, the weights are a part, and the rest of the model must have that hash, which
-    `has_base` says is known already.
+    With `is_part`, the rest of the model stays as it is. It must have the hash `base`, if given.
     """
     model = unwrap(model)
     own = model.state_dict()
     common = own.keys() & state.keys()
     differences: dict[str, Iterable[str]] = {
-        "missing in the snapshot": () if base else own.keys() - state.keys(),
+        "missing in the snapshot": () if is_part else own.keys() - state.keys(),
         "unknown to the model": state.keys() - own.keys(),
         "of another shape": (
             f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}"
@@ -506,14 +505,13 @@ def load_strictly(
             f"{origin} must have the architecture of `model`, got differences: {got}. "
             f"{_suggest_part(list(own), list(state))}"
         )
-    found = base if has_base else base and hash_base(model, state)
-    if found != base:
+    if base is not None and (found := hash_base(model, state)) != base:
         raise InvalidInput(
             f"{origin} leaves out the weights that were frozen in training, which `model` must "
             f"have (SHA-256 {base}), got others ({found}). Build it from the same pretrained "
             "weights, in the same precision, with adapters of the same settings."
         )
-    model.load_state_dict(state, strict=base is None)
+    model.load_state_dict(state, strict=not is_part)
 
 
 def _suggest_part(own: list[str], names: list[str]) -> str:
