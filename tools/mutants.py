@@ -3,7 +3,8 @@
 Draws places of the source at random, makes one change at each, and runs the tests that reach it.
 The changes are PIT's default ones in Python's terms (boundaries, negated conditions, arithmetic,
 removed calls, returned values), `and` for `or`, and True for False. Not changed: annotations,
-decorators, strings and numbers, 1 << 16 among them.
+decorators, strings and numbers, 1 << 16 among them; nor what only asserts, as in PIT: the `strict`
+of a zip, and imports for type checkers.
 
 The first run finds out which of the quick tests reach which lines, which takes some minutes, and
 keeps it in `.mutants/`. Delete that folder when code or tests have changed. A change that these do
@@ -96,6 +97,8 @@ def find_changes(
     def visit(
         node: ast.AST, statement: ast.stmt, function: ast.FunctionDef | None
     ) -> Iterator[tuple[ast.stmt, ast.FunctionDef | None, ast.AST, ast.AST]]:
+        if _only_asserts(node):
+            return
         if isinstance(node, ast.stmt):
             statement = node
         for other in _find_alternatives(node):
@@ -111,6 +114,16 @@ def find_changes(
 
     for statement in tree.body:
         yield from visit(statement, statement, None)
+
+
+def _only_asserts(node: ast.AST) -> bool:
+    """Whether a part of the code changes nothing while the code is right."""
+    match node:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.keyword(arg="strict", value=ast.Constant(value=True)):
+            return True
+    return False
 
 
 def _find_alternatives(node: ast.AST) -> Iterator[ast.AST]:
