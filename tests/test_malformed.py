@@ -100,6 +100,7 @@ def malformed(make, folder, changes):
     print(f"{make.__name__}: {read_all} files, {told} told")  # noqa: T201
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_few_changes(make, tmp_path):
     malformed(make, tmp_path, [remove, put("../up"), put(None), put({"a": 1})])

@@ -148,6 +148,7 @@ def test_equal_scores_differ_nowhere():
     assert not each.low.any()
 
 
+@pytest.mark.slow
 def test_examples_of_none_of_the_classes():
     table = scored()
     assert not find_all_positions(chapter_of(table))["AES"].strange.any()
