@@ -8,7 +8,8 @@ of a zip, and imports for type checkers.
 
 The first run finds out which of the quick tests reach which lines, which takes some minutes, and
 keeps it in `.mutants/`. Delete that folder when code or tests have changed. A change that these do
-not notice meets all tests of its room, the slow ones too, but no slow ones of other rooms.
+not notice meets all tests of its room and of the commands, the slow ones too, but no slow ones of
+other rooms.
 
 Not mutmut, which forks after the tests have run: a fork hangs after PyTorch has used several
 threads.
@@ -41,6 +42,7 @@ SOURCE = Path("src/snapsure")
 CACHE = Path(".mutants")
 _FIRST = 30  # tests that run before the others: most changes are noticed by one of the fastest
 _SIGNATURES = "tests/test_signatures.py"
+_COMMANDS = Path("tests/cli")
 _LISTED = "tests.txt"
 _LONGEST = 1800.0  # seconds that all tests of a room may take
 _PYTEST = ["-q", "-x", "-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider"]
@@ -261,7 +263,8 @@ class Tests:
         """Yield tests that may notice a change, and the seconds they may take.
 
         First the fastest that reach its lines, then the others that do. At last those of
-        signatures, which see what is made at import, and of its room, which may start processes.
+        signatures, which see what is made at import, and of its room and the commands, which may
+        start processes.
         """
         by_line = self._reached.get(mutant.path, {})
         found = {test for line in mutant.lines for test in by_line.get(line, ())}
@@ -270,7 +273,8 @@ class Tests:
             if some:
                 yield some, 120 + 5 * sum(self._times[test] for test in some)
         room = Path("tests") / Path(mutant.path).relative_to(SOURCE).parts[0]
-        yield [_SIGNATURES, *([str(room)] if room.is_dir() else [])], _LONGEST
+        rooms = sorted({room, _COMMANDS} if room.is_dir() else {_COMMANDS})
+        yield [_SIGNATURES, *map(str, rooms)], _LONGEST
 
 
 class Tree:
