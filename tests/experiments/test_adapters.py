@@ -8,8 +8,9 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from experiments import adapters as study
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_both_ways_are_measured(tmp_path, monkeypatch):

@@ -27,6 +27,8 @@ from snapsure.evaluation._protocol import Halves
 from snapsure.evaluation._run import Run
 from tests.support.runs import run_of, save_runs
 
+pytestmark = pytest.mark.slow
+
 OF_LOGITS_NAMES = [
     "temperature by NLL",
     "temperature by AURC",
@@ -75,7 +77,6 @@ def test_augmentation_keeps_shape_and_letters(monkeypatch):
     assert contest.make_words_network(31)(letters).shape == (200, len(contest.LANGUAGES))
 
 
-@pytest.mark.slow
 def test_trained_scored_packed_and_compared(package, monkeypatch, tmp_path):
     small(monkeypatch)
     task = contest.clothes(package)
@@ -165,7 +166,6 @@ def test_an_embedding_is_what_the_last_linear_layer_sees():
     assert not network[-1]._forward_pre_hooks
 
 
-@pytest.mark.slow
 def test_an_archive_gives_the_same_boards(tmp_path):
     runs = {"a": [run_of(0), run_of(1)], "b": [run_of(2, y_of=3)]}
     save_runs(runs, {"note": 1}, tmp_path)

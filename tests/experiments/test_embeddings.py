@@ -9,6 +9,8 @@ from experiments import embeddings as study
 from snapsure._logistic import platt_curve, sigmoid
 from tests.support.tasks import make_small_task
 
+pytestmark = pytest.mark.slow
+
 
 def test_sirc_is_its_authors_formula():
     rng = np.random.default_rng(0)
@@ -49,7 +51,6 @@ def test_nothing_is_accepted_where_nothing_can_be_promised():
     assert (taken, lost) == (100, 0)
 
 
-@pytest.mark.slow
 def test_trained_judged_and_written(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "make_task", make_small_task)
     study.main(tmp_path / "runs", ["words"], seed=[0])

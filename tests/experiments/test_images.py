@@ -12,6 +12,8 @@ from experiments.contest.runs import EMBEDDED, HEAD, MEAN, WEIGHTS
 from snapsure.evaluation._archive import open_contest
 from tests.support.datasets import write_parquet
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("side", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
@@ -57,7 +59,6 @@ def test_weights_are_loaded_in_their_order(weights):
     assert torch.equal(again(x), network.eval()(x))
 
 
-@pytest.mark.slow
 def test_each_training_begins_with_the_pretrained_weights(weights):
     """Seeds that shared modules would go on where the one before ended."""
     _, path = weights
@@ -75,7 +76,6 @@ def test_each_training_begins_with_the_pretrained_weights(weights):
         assert torch.equal(before[name], after[name]), name
 
 
-@pytest.mark.slow
 def test_features_once_trained_and_packed(weights, tmp_path, monkeypatch):
     for name, value in {"TRAIN": 40, "TEST": 20, "SIDE": 32, "BATCH": 8, "EPOCHS": 2}.items():
         monkeypatch.setattr(study, name, value)

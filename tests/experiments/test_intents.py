@@ -17,6 +17,8 @@ from experiments.contest.runs import HEAD, MEAN, WEIGHTS
 from snapsure import SnapshotStore, compare
 from snapsure.evaluation._archive import open_contest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 INTENTS, PER_INTENT = 3, 16
 SMALL = study.Size("intents-few", 12, 4, 1e-2, snapshots=6)
@@ -120,7 +122,6 @@ def test_lengths_change_no_answer(model, data):
     assert torch.allclose(study.predict(network, tokens), single, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_killed_in_an_epoch_it_ends_with_the_same_bits(model, data, tmp_path):
     """Nine steps an epoch, a snapshot every six: 25 is after a snapshot that no checkpoint has."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -143,7 +144,6 @@ def test_killed_in_an_epoch_it_ends_with_the_same_bits(model, data, tmp_path):
     assert losses[0][-1] < losses[0][0]
 
 
-@pytest.mark.slow
 def test_trained_packed_and_compared(model, data, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "SIZES", (SMALL,))
     monkeypatch.setattr(study, "SEEDS", range(2))

@@ -16,6 +16,8 @@ from snapsure.evaluation._archive import open_contest
 from tests.support.problem import CLASSES
 from tests.support.tasks import make_small_task
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_fifth_has_another_class_and_the_same_every_time():
     labels = torch.arange(1000) % 10
@@ -69,7 +71,6 @@ def test_words_are_wrong_in_training_alone(languages, monkeypatch, train, moved)
     assert sorted(pair for pair in pairs if pair[0] != pair[1]) == moved
 
 
-@pytest.mark.slow
 def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     dropping = replace(make_small_task(), network=network)
     monkeypatch.setattr(study, "make_task", lambda name, packages: dropping)

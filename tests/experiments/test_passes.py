@@ -22,8 +22,9 @@ from snapsure.scoring._recorded import RecordedLogits
 from tests.support.problem import CLASSES, points
 from tests.support.tasks import make_small_task
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "make_task", make_small_task)
     out, packed = tmp_path / "runs", tmp_path / "packed"
@@ -59,7 +60,6 @@ def test_trained_kept_packed_and_compared(tmp_path, monkeypatch):
     }
 
 
-@pytest.mark.slow
 def test_the_study_of_labels_writes_what_is_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(study_of_labels, "make_task", make_small_task)
     out, results = tmp_path / "runs", tmp_path / "results.json"
@@ -148,7 +148,6 @@ def test_images_of_the_packages_sprites(tmp_path):
     assert {*tasks._mirror(task.train[0]).flatten().tolist()} == {*task.train[0].flatten().tolist()}
 
 
-@pytest.mark.slow
 def test_the_study_of_rivals_writes_what_is_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(study_of_rivals, "make_task", make_small_task)
     out, results = tmp_path / "runs", tmp_path / "results.json"

@@ -16,11 +16,12 @@ from snapsure.paper.train import open_logits
 from snapsure.scoring._recorded import score_recorded
 from tests.support.tiny import TINY
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 60
 PACKED = Path(__file__).parents[2] / "results" / "regime"
 
 
-@pytest.mark.slow
 def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     monkeypatch.setitem(recipes.RECIPES["cifar10"], "cpu-full", TINY)
     monkeypatch.setattr(regime, "EXAMPLES", EXAMPLES)
@@ -48,7 +49,6 @@ def test_what_is_finished_is_packed_once(cifar, tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.slow
 def test_the_boards_are_of_the_networks_of_the_papers_tables():
     for name, runs in open_contest(PACKED).items():
         tables = Experiment.open(PACKED.parent / name).tables

@@ -20,6 +20,8 @@ from snapsure.snapshots import SnapshotStore
 from tests.support.tiny import TEST, TINY
 from tools import results
 
+pytestmark = pytest.mark.slow
+
 JUDGED = 60
 
 
@@ -55,7 +57,6 @@ def trained(cifar, tmp_path, monkeypatch):
     return study, parts
 
 
-@pytest.mark.slow
 def test_what_learns_has_learnt_from_other_clean_points(trained, cifar, tmp_path):
     study, parts = trained
     result = tmp_path / "shift.json"
