@@ -109,6 +109,8 @@ def machine() -> str:
     vectors = "AVX-512" if {"X86_V4", "AVX512_SKX"} & {*found} else "no AVX-512"
     if os.environ.get("NPY_DISABLE_CPU_FEATURES"):
         vectors += " for NumPy, switched off by NPY_DISABLE_CPU_FEATURES"
+    if os.environ.get("ONEDNN_MAX_CPU_ISA"):
+        vectors += f", {os.environ['ONEDNN_MAX_CPU_ISA']} for PyTorch by ONEDNN_MAX_CPU_ISA"
     return (
         f"{model}, {os.cpu_count()} cores, {vectors}, Python {platform.python_version()}, "
         f"NumPy {np.__version__}"

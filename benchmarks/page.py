@@ -32,8 +32,9 @@ _APPENDIX_HEAD = """# How fast: every row
 The two sides of a row run by turns in one process: a ratio is the median over pairs of neighbours
 in time, with its quartiles. `make bench` measures all rows again and names the machine; the command
 of a row measures its part. With `NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL"` before it, NumPy
-runs as on a machine without AVX-512. "Load" is the number of processes that wanted a core when a
-row was measured, this one among them, and its priority if that was raised.
+runs as on a machine without AVX-512, and PyTorch with `ONEDNN_MAX_CPU_ISA=AVX2
+ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2`. "Load" is the number of processes that
+wanted a core when a row was measured, this one among them, and its priority if that was raised.
 """
 _COLUMNS = (
     "| work | ours | against | theirs | ratio (quartiles) | goal | load | command |\n"

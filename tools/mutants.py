@@ -295,11 +295,15 @@ class Tree:
         path = self._folder / mutant.path
         before = path.read_text()
         path.write_text(mutate(mutant))
-        (self._folder / _LISTED).write_text("\n".join(tests))
         try:
-            return self._process.submit(_tests_fail, seconds).result()
+            return self.fails(tests, seconds)
         finally:
             path.write_text(before)
+
+    def fails(self, tests: Sequence[str], seconds: float) -> bool:
+        """Whether one of some tests fails, or takes too long, with the code as it is here."""
+        (self._folder / _LISTED).write_text("\n".join(tests))
+        return self._process.submit(_tests_fail, seconds).result()
 
 
 def _import(folder: str) -> None:
@@ -318,11 +322,15 @@ def _tests_fail(seconds: float) -> bool:
     """Whether the listed tests fail, or take longer than that, in a fork of this process."""
     child = os.fork()
     if not child:
-        os.setsid()
-        silence = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silence, 1)
-        os.dup2(silence, 2)
-        os._exit(int(import_module("pytest").main([*_PYTEST, f"@{_LISTED}"])))
+        status = 1
+        try:
+            os.setsid()
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
+            status = int(import_module("pytest").main([*_PYTEST, f"@{_LISTED}"]))
+        finally:
+            os._exit(status)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -356,12 +364,20 @@ def main(
         for i in range(workers):
             trees.put(Tree(Path(folder) / str(i)))
 
+        passing = set[str]()  # tests, all of a room, that were seen to pass without a change
+
         def is_killed(mutant: Mutant) -> bool:
-            tree = trees.get()
+            tree, killed = trees.get(), False
             try:
-                killed = any(
-                    tree.notices(mutant, some, seconds) for some, seconds in tests.reaching(mutant)
-                )
+                for some, seconds in tests.reaching(mutant):
+                    if not tree.notices(mutant, some, seconds):
+                        continue
+                    killed = True
+                    rooms = {one for one in some if "::" not in one} - passing
+                    if rooms and tree.fails(sorted(rooms), seconds):
+                        raise typer.BadParameter(f"{rooms} must pass without a change")
+                    passing.update(rooms)
+                    break
             finally:
                 trees.put(tree)
             typer.echo(f"{'killed  ' if killed else 'SURVIVED'} {mutant}")

@@ -71,6 +71,22 @@ def digest_of(tmp_path, source, power=3, helpers=None):
     return run.stdout
 
 
+def test_code_that_a_notebook_loads_again_is_other_code():
+    """Its autoreload puts the new code into the old functions."""
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return x
+
+    class Edited(nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    before = model_digest(Net())
+    Net.forward.__code__ = Edited.forward.__code__
+    assert model_digest(Net()) != before
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -20,6 +20,7 @@ from snapsure.paper.archive import Experiment
 from snapsure.paper.run import Study, score_one, train_one
 from snapsure.paper.train import build, open_logits
 from snapsure.scoring._recorded import score_recorded
+from snapsure.table._pieces import read_layout, write_layout
 from snapsure.training._epochs import launch_fabric
 from tests.support import processes
 from tests.support.refusals import refuses
@@ -143,11 +144,15 @@ def test_costly_scores_of_some_snapshots(done, cifar, tmp_path, monkeypatch):
     assert names() == names(softmax_only=True) == [["softmax"], costly]
     assert lines == ["seed 0: scoring 2 snapshots (nn_distance, mc_dropout)"] * 2
 
-    every = ScoreTable.open(done[0] / "mine" / "seed-0" / "scores")
-    some = ScoreTable.open(tmp_path / "seed-0" / "scores")
+    every = ScoreTable.open(done[0] / "mine" / "seed-0" / "costly")
+    some = ScoreTable.open(tmp_path / "seed-0" / "costly")
     assert (every.epochs.tolist(), some.epochs.tolist()) == ([1, 2, 3, 4], [2, 4])
     for kappa in costly:
         assert np.array_equal(some.kappa(kappa), every.kappa(kappa)[[1, 3]])
+
+    layout = read_layout(tmp_path / "seed-0" / "costly")
+    write_layout(tmp_path / "seed-0" / "costly", {**layout, "finished": False})
+    assert names(softmax_only=True) == [["softmax"]]
 
 
 def test_from_results_in_seconds_without_training(done):

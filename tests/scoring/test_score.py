@@ -212,6 +212,40 @@ def test_data_in_every_form(digits, table, form):
     np.testing.assert_array_equal(got.y, table.y)
 
 
+def test_a_loader_may_use_the_memory_of_its_batches_again(digits, table):
+    x, y = digits.test
+    images, labels = torch.empty(8, *x.shape[1:]), torch.empty(8, dtype=y.dtype)
+
+    def fill(pairs):
+        for i, (image, label) in enumerate(pairs):
+            images[i], labels[i] = image, label
+        return images[: len(pairs)], labels[: len(pairs)]
+
+    data = DataLoader(Pairs(x, y), batch_size=8, collate_fn=fill)
+    got = score(digits.model(), digits.store, data, [SoftmaxResponse()], progress=False)
+    np.testing.assert_allclose(got.kappa("softmax"), table.kappa("softmax"), atol=2e-5)
+    np.testing.assert_array_equal(got.y, table.y)
+
+
+@pytest.mark.slow
+def test_workers_of_a_loader_do_not_use_up_the_files_that_may_be_open(digits, tmp_path):
+    """Each tensor from another process holds a file open for as long as it is kept."""
+    code = """
+        import resource, sys, torch
+        from torch.utils.data import DataLoader, TensorDataset
+        from snapsure import score
+        from tests.support.network import digits_network
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+        x, y = torch.load(sys.argv[2])
+        data = DataLoader(TensorDataset(x, y), batch_size=2, num_workers=1)
+        print(score(digits_network(), sys.argv[1], data, progress=False).y.size)
+    """
+    torch.save(digits.test, tmp_path / "data.pt")
+    run = processes.run(code, digits.store.path, tmp_path / "data.pt", loaded=("snapsure.scoring",))
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) == len(digits.test[1])
+
+
 def test_dict_batches_and_logits_in_an_output(digits, table, tmp_path):
     class Wrapped(nn.Module):
         def __init__(self):

@@ -60,7 +60,7 @@ Speed = Annotated[
     Literal["auto", "exact"],
     option(
         "auto: run the network in the fastest way that gives the same logits within 1e-5; "
-        "exact: as PyTorch runs them."
+        "exact: as PyTorch runs it."
     ),
 ]
 Accelerator = Annotated[str, hardware("cpu, cuda or mps, as in Lightning Fabric.")]

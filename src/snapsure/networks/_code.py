@@ -15,8 +15,9 @@ from torch import nn
 
 _OTHERS = {"torch", *sys.stdlib_module_names} - {"__main__"}
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-# To find and to parse a source takes longer than all else here.
-_sources = WeakKeyDictionary[FunctionType, str]()
+# Finding and parsing a source takes longer than all else here. Each is kept with its code, which
+# autoreload in a notebook replaces.
+_sources = WeakKeyDictionary[FunctionType, tuple[CodeType, str]]()
 
 
 def model_digest(model: nn.Module) -> str:
@@ -58,9 +59,11 @@ def _read(part: Any, known: set[int]) -> Iterator[str]:
                 yield f"{name} = {member!r}"
             yield from _read(member, known)
         return
-    if part not in _sources:
-        _sources[part] = _read_source(part)
-    yield _sources[part]
+    code, source = _sources.get(part, (None, ""))
+    if code is not part.__code__:
+        source = _read_source(part)
+        _sources[part] = part.__code__, source
+    yield source
     if "site-packages" not in part.__code__.co_filename:
         yield from _read_used(part, known)
 

@@ -141,7 +141,8 @@ class Network(Snapshot):
             if self._reload is None or isinstance(error, torch.OutOfMemoryError):
                 raise
             _log.info("The network does not take a batch as %s.", self.way, exc_info=True)
-            return call(self._reload(), inputs, rows)
+            given = clone(inputs) if self.changes_inputs else inputs
+            return call(self._reload(), given, rows)
 
     def check(self, logits: Tensor) -> Tensor:
         """Return logits of this network, after refusing NaN and infinity."""

@@ -172,9 +172,12 @@ class Runner:
         if not count:
             return "eager"
         sample = first_rows(to_device(inputs, self.device), count)
-        return choose_way(
-            network.module, lambda module: call(module, clone(sample)), self._rows / count
-        )
+
+        def run(module: nn.Module, rows: Any = sample) -> Tensor:
+            return call(module, clone(rows))
+
+        few = partial(run, rows=first_rows(sample))
+        return choose_way(network.module, run, self._rows / count, few)
 
     @torch.inference_mode()
     def score(

@@ -39,7 +39,7 @@ SHARE = 1_000  # … and one of so many, because all measuring takes the time of
 UNKNOWN = 16_000  # rows, where nobody knows how many there will be
 
 _CLOSE = 1e-5  # how far logits may be from eager's, of the largest of these
-_ROUNDS, _GAIN = 3, 0.95  # timings of a way; what it may take of eager's time in each of them
+_ROUNDS, _GAIN = 3, 0.95  # timings of a way; what its best one may take of eager's best
 _WORTH = 1.0  # seconds of eager passes
 # oneDNN's ReLU makes NaN 0, and so hides a network that fails; one of this slope does not.
 _SLOPE = 1e-20
@@ -56,15 +56,17 @@ def read_way(provenance: Mapping[str, Any]) -> Way | None:
     return next((way for way in WAYS if way == provenance.get("way")), None)
 
 
-def choose_way(module: nn.Module, run: Run, passes: float) -> Way:
+def choose_way(module: nn.Module, run: Run, passes: float, few: Run | None = None) -> Way:
     """Return the fastest way whose logits agree with eager's; eager where the work is small.
 
-    `passes` is how many times `run` all of the work takes.
+    `passes` is how many times `run` all of the work takes; `few` is as in `make_form`.
     """
-    kinds = {*map(type, module.modules())}
-    # One after the other: a form takes as much memory as the network.
-    ways = WAYS[1:] if any(issubclass(kind, nn.Conv2d) for kind in kinds) else WAYS[2:]
-    if ways == WAYS[2:] and nn.Linear not in kinds:
+    layers = [*module.modules()]
+    if any(isinstance(layer, nn.Conv2d) for layer in layers):
+        ways = WAYS[1:]
+    elif any(type(layer) is nn.Linear and _takes_onednn(layer) for layer in layers):
+        ways = WAYS[2:]
+    else:
         return "eager"
     try:
         expected = run(module)
@@ -72,8 +74,8 @@ def choose_way(module: nn.Module, run: Run, passes: float) -> Way:
         best: dict[Way, float] = {"eager": min(_seconds(run, module, clock) for _ in range(2))}
         if passes * best["eager"] < _WORTH:
             return "eager"
-        for way in ways:
-            form = make_form(module, way, run, expected)
+        for way in ways:  # one after the other: a form takes as much memory as the network
+            form = make_form(module, way, run, expected, few)
             if form is None:
                 continue
             for _ in range(_ROUNDS):
@@ -90,15 +92,18 @@ def choose_way(module: nn.Module, run: Run, passes: float) -> Way:
     return fastest if best[fastest] < _GAIN * best["eager"] else "eager"
 
 
-def make_form(module: nn.Module, way: Way, run: Run, expected: Tensor) -> nn.Module | None:
+def make_form(
+    module: nn.Module, way: Way, run: Run, expected: Tensor, few: Run | None = None
+) -> nn.Module | None:
     """Return a copy of a network that runs in a way, or None where its logits are not `expected`.
 
-    `run` makes a pass over the rows that these are of.
+    `run` makes a pass over the rows that these are of. One pass keeps all that it computes in
+    memory: give `few`, a pass over few rows, where there are many.
     """
     try:
         form: Any = copy_sharing(module)  # not nn.Module, whose types know no memory format
         if way == "fused":
-            _fuse(form, run)
+            _fuse(form, few or run)
         logits = run(form.to(memory_format=torch.channels_last))
         if logits.shape == expected.shape and bool(
             (logits - expected).abs().max() <= _CLOSE * expected.abs().max()
@@ -122,10 +127,9 @@ def copy_sharing(module: nn.Module) -> nn.Module:
 
 @cache
 def keep_memory() -> None:
-    """Free one block, so that glibc keeps those of its size for the next pass.
+    """Let glibc keep freed blocks of up to 32 MB, in the whole process, for the next pass.
 
-    It would give each back and take it again, which costs a transformer a tenth of its time. 32 MB
-    is the most that glibc keeps by default.
+    Otherwise it returns each to the system and asks for it again, which a transformer notices.
     """
     torch.empty((1 << 25) - (1 << 16), dtype=torch.uint8, device="cpu")
 
@@ -146,7 +150,8 @@ def _seconds(run: Run, module: nn.Module, clock: Callable[[], float]) -> float:
 class _Reads(TorchFunctionMode):
     """Count how often a function that computes or writes reads each tensor, in this thread.
 
-    `gave_values` says whether Python saw values of a tensor: by others, it may take another branch.
+    `gave_values` says whether Python code saw values of a tensor: with other values, the network
+    may take another branch.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from snapsure.scoring import score
 from snapsure.scoring._recorded import score_recorded
 from snapsure.snapshots import SnapshotStore
 from snapsure.table import ScoreTable
-from snapsure.table._pieces import TABLE
+from snapsure.table._pieces import read_layout
 from snapsure.training._epochs import read_history, refuse_another
 
 
@@ -88,8 +88,10 @@ def score_one(
         rest = (how.passes, how.mc_rate, how.mc_layers)
         kappas += [MCDropout(*rest, statistic) for statistic in how.mc_statistics]
 
-    out = folder / "scores"
-    if kappas and ((out / TABLE).exists() or not softmax_only):
+    out = folder / "costly"
+    layout = read_layout(out)
+    is_complete = layout is not None and layout["finished"]
+    if kappas and (is_complete or not softmax_only):
         store = SnapshotStore(folder / "snapshots")
         some = store.select(store.epochs[:: -how.costly_every][::-1])
         names = ", ".join(kappa.name for kappa in kappas)

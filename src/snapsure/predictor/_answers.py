@@ -177,7 +177,7 @@ class _Work:
     def resume(
         self, identity: dict[str, Any], rows: _DigestedRows, way: Way | None
     ) -> _Note | None:
-        """Return how far the answers are; answers to anything else, or made otherwise, go."""
+        """Return the last note of the same work; remove answers to anything else."""
         last = self._find_last_note(identity, rows, way)
         with _files.writing(f"to {self._out.parent}"):
             if last is not None:

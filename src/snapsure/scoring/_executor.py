@@ -99,7 +99,8 @@ class Worker:
 
         for block in self._read_blocks(low, high, digest):
             start, end = block[0].start, block[-1].end
-            true += [batch.y for batch in block if batch.y is not None]
+            y = [batch.y for batch in block if batch.y is not None]
+            true += y
             y_hat = None if known is None else known[start - low : end - low]
             for epoch in epochs:  # the final one is the first of its group
                 prepared = [self._prepared[member, epoch] for member in members]
@@ -110,11 +111,9 @@ class Worker:
                     logits = [runner.logits([epoch], batch.inputs, batch.start) for batch in block]
                     columns = runner.score_logits(torch.cat(logits, dim=1), y_hat, prepared)
                 plan.way = runner.way  # chosen at the first batch; the manifest records it
-                if runner.classes is not None and epoch == epochs[0]:
-                    for batch in block:
-                        if batch.y is not None:
-                            name = "labels of `data`"
-                            _validate.in_range(batch.y, runner.classes, name, batch.start)
+                if y and epoch == epochs[0] and runner.classes is not None:
+                    labels = np.concatenate(y)
+                    _validate.in_range(labels, runner.classes, "labels of `data`", start)
                 y_hat = columns["labels"] if y_hat is None else y_hat
                 parts[epoch].append(columns)
                 advance((end - start) * len(members))
@@ -124,19 +123,24 @@ class Worker:
         return Done(hashes, _name_digest(shard, digest), runner.classes)
 
     def _read_blocks(self, low: int, high: int, digest: Digest | None) -> Iterator[list[_Batch]]:
-        """Yield the batches that a snapshot runs one after the other, before the next one does.
+        """Yield blocks of batches: each snapshot runs a whole block before the next snapshot does.
 
-        One by one until the number of classes is known, and where κ functions watch the passes.
+        A block is one batch until the number of classes is known, and where κ functions watch the
+        passes.
         """
         runner, block, nbytes = self._runner, list[_Batch](), 0
-        for inputs, y in self._plan.data.batches(low, high):
+        for batch, y in self._plan.data.batches(low, high):
             if digest is not None:
-                digest.add(inputs, y)
-            start, low = low, low + row_count(inputs)
-            block.append(_Batch(to_device(inputs, runner.device), y, start, low))
+                digest.add(batch, y)
+            start, low = low, low + row_count(batch)
+            inputs = to_device(batch, runner.device)
             nbytes += count_bytes(inputs)
-            logits = (low - block[0].start) * (runner.classes or _LOGITS)
-            if runner.watches or logits >= _LOGITS or nbytes >= _BYTES or low == high:
+            rows = low - (block[0].start if block else start)
+            logits = rows * (runner.classes or _LOGITS)
+            is_full = runner.watches or logits >= _LOGITS or nbytes >= _BYTES or low == high
+            # What waits is copied: a loader may use its memory again, or keep a file open for it.
+            block.append(_Batch(inputs if is_full else clone(inputs), y, start, low))
+            if is_full:
                 yield block
                 block, nbytes = [], 0
 

@@ -89,7 +89,7 @@ def score(
     speed : "auto" or "exact"
         "auto": where the work takes more than a second, measure on the first rows whether another
         way to run the same network is faster: "channels_last", or "fused" (batch normalisation and
-        ReLU are part of the layer before them). A way must give logits
+        ReLU are part of the layer before them, and linear layers are packed). Its logits must be
         within 1e-5 of PyTorch's own; `table.provenance["way"]` names it, and a run that resumes
         keeps it. The same inputs in the same way give the same bytes. "exact": always "eager", as
         PyTorch runs the network.

@@ -82,9 +82,8 @@ class Snapshots(ABC):
         """
         state, origin = self.load(epoch), f"Snapshot of epoch {epoch} in {self.path}"
         base = self.base(epoch)
-        is_part = base is not None
-        expected = None if has_base else base
-        _weights.load_strictly(model, state, origin, is_part=is_part, base=expected)
+        required = None if has_base else base
+        _weights.load_strictly(model, state, origin, is_part=base is not None, base=required)
 
     def verify(self) -> None:
         """Read every snapshot.

@@ -479,7 +479,8 @@ def load_strictly(
 ) -> None:
     """Load weights into a model; names and shapes must be the same.
 
-    With `is_part`, the rest of the model stays as it is. It must have the hash `base`, if given.
+    With `is_part`, the rest of the model stays as it is. If `base` is given, the rest must have
+    that hash.
     """
     model = unwrap(model)
     own = model.state_dict()

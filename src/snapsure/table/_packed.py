@@ -53,16 +53,15 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
                 np.lib.format.write_array(member, np.asanyarray(values), allow_pickle=False)
 
 
-def unpack(path: Path, renamed: Mapping[str, str] | None = None) -> ScoreTable:
-    """Read what `pack` wrote, and rename some κ; each snapshot gets the final labels."""
-    names = renamed or {}
+def unpack(path: Path) -> ScoreTable:
+    """Read what `pack` wrote; each snapshot gets the final labels."""
     try:
         _files.refuse_packed_bomb(path, _AGAIN)
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             epochs, y_hat = file["epochs"], file["y_hat"]
             shape = (epochs.size, y_hat.size)
             kappas = {
-                names.get(name, name): decode_kappa(file[f"kappa.{name}"], shape)
+                name: decode_kappa(file[f"kappa.{name}"], shape)
                 for name in (key.removeprefix("kappa.") for key in file if key.startswith("kappa."))
             }
             y = file["y"] if "y" in file.files else None
