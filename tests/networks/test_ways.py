@@ -260,6 +260,17 @@ def test_linear_layers_alone_can_be_fused_where_onednn_is():
 
 
 @torch.inference_mode()
+def test_weights_are_packed_for_one_row_and_for_several():
+    """oneDNN orders them otherwise."""
+    model = nn.Sequential(*block()).eval()
+    form = make_form(model, "fused", lambda module: module(X[:2]), model(X[:2]))
+    rectified = next(layer for layer in form.modules() if hasattr(layer, "_weights"))
+    for rows, packed in ((5, {False}), (1, {False, True}), (40, {False, True})):
+        torch.testing.assert_close(form(X[:rows]), model(X[:rows]), rtol=1e-5, atol=1e-6)
+        assert {*rectified._weights} == packed
+
+
+@torch.inference_mode()
 def test_nothing_is_measured_where_no_form_differs():
     """oneDNN packs single precision alone; subclasses of a linear layer stay as they are."""
 

@@ -266,19 +266,36 @@ class _Packed(nn.Module):
 
 
 class _Rectified(nn.Module):
-    """A convolution and the ReLU behind it, with the weights in oneDNN's own order."""
+    """A convolution and the ReLU behind it, with the weights in oneDNN's own order.
+
+    That order differs between one row and several, and oneDNN brings weights of the other order
+    into place at every pass, slowly: each is kept once it is needed.
+    """
 
     def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__()
         self._geometry: Any = layer.padding, layer.stride, layer.dilation, layer.groups
-        reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight  # type: ignore[attr-defined]
-        self._weight = reorder(layer.weight.detach().to_mkldnn(), *self._geometry)
+        # By whether there is one row; None is their usual order.
+        self._weights: dict[bool | None, Tensor] = {None: layer.weight.detach()}
         self._bias = layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve and rectify."""
         x = x.contiguous(memory_format=torch.channels_last)
+        weight = self._weights.get(len(x) == 1)
+        if weight is None:
+            weight = self._pack(x.shape)
         run = torch.ops.mkldnn._convolution_pointwise
-        given = x, self._weight, self._bias, *self._geometry
+        given = x, weight, self._bias, *self._geometry
         result: Tensor = run(*given, "leaky_relu", [_SLOPE], "")
         return result
+
+    def _pack(self, shape: torch.Size) -> Tensor:
+        """Bring the weights into the order for inputs of a shape, and keep them."""
+        reorder: Any = torch._C._nn.mkldnn_reorder_conv2d_weight  # type: ignore[attr-defined]
+        known, *_ = self._weights.values()  # at once: other threads may pack too
+        plain = known.to_dense() if known.is_mkldnn else known
+        weight: Tensor = reorder(plain.to_mkldnn(), *self._geometry, list(shape))
+        self._weights[shape[0] == 1] = weight
+        self._weights.pop(None, None)
+        return weight
