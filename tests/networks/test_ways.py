@@ -309,9 +309,9 @@ def test_a_runner_loads_other_snapshots_into_forms(slow, store, way):
 def test_a_batch_that_a_form_does_not_take_runs_eagerly(slow, store):
     class Picky(nn.Sequential):
         def forward(self, x):
-            x = self[2](self[1](self[0](x)))
-            x = x.view(len(x), 3, -1).view_as(x) if len(x) > 2 else x
-            return self[5](self[4](self[3](x)))
+            if len(x) > 2:
+                self[0].weight.view(-1)  # fails where weights lie as channels_last
+            return super().forward(x)
 
     picky = Picky(*slow)
     runner = Runner(picky, [store], EPOCHS, way="channels_last")
@@ -328,7 +328,7 @@ def test_a_network_that_changes_its_input_gets_a_copy_where_its_form_fails(slow,
     class Shifting(nn.Sequential):
         def forward(self, x):
             x.sub_(0.5)
-            if len(x) > 2 and not x.is_contiguous(memory_format=torch.channels_last):
+            if len(x) > 2:
                 self[0].weight.view(-1)  # fails where weights lie as channels_last
             return super().forward(x)
 
