@@ -93,7 +93,8 @@ def sum_largest(p, gamma, top):
 @pytest.mark.parametrize(("gamma", "top"), [(0.1, 100), (0.1, 7), (0.3, 4), (0.9, 1)])
 def test_gen_by_its_definition(gamma, top):
     expected = 1 - sum_largest(P, gamma, top) / (min(top, 7) * 0.25**gamma)
-    np.testing.assert_allclose(rate(GEN(gamma, top), LOGITS), expected, rtol=1e-11)
+    # What is left of 1 may be small, and is rounded as 1 is.
+    np.testing.assert_allclose(rate(GEN(gamma, top), LOGITS), expected, rtol=1e-11, atol=1e-15)
     tied = torch.tensor([[2.0, 2.0, 0.0]])
     expected = 1 - sum_largest(tied.double().softmax(dim=1).numpy(), 0.1, 3) / (3 * 0.25**0.1)
     np.testing.assert_allclose(rate(GEN(), tied), expected, rtol=1e-12)
